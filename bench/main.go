@@ -10,9 +10,9 @@
 //
 //	go run -C bench . -etcd /path/to/etcd -members 3
 //
-// The ceiling is then still one process, because it has nothing to replicate. The target synced is
-// a ceiling that writes each request to a file and syncs the file before it answers. To measure the
-// cost of access control, use
+// The ceiling is then still one process, because it has nothing to replicate. The target "synced"
+// is a ceiling that writes each request to a file and syncs the file before it answers. To measure
+// the cost of access control, use
 //
 //	go run -C bench . -targets leasehold,leasehold-users -run '^(grant|put)/64$|^keepalive'
 //

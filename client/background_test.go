@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A release that starts while Close is waiting for other releases gets a context that has already
-// ended, so it does not block its caller.
+// TestReleaseWhileClosing checks that a release that starts while Close is waiting for other
+// releases gets a context that has already ended, so that it does not block its caller.
 func TestReleaseWhileClosing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, end := newReleases(), make(chan struct{})

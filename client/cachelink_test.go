@@ -186,9 +186,9 @@ func TestCacheWrites(t *testing.T) {
 	})
 }
 
-// TestAckBytes checks that acknowledgments are split into messages that members accept. All of them
-// precede later requests other than renewals, and each piece carries the same terms and sequence
-// number as the whole acknowledgment.
+// TestAckBytes checks that acknowledgments are split into messages that members accept. All pieces
+// are sent before later requests other than renewals, and each piece carries the same terms and
+// sequence number as the whole acknowledgment.
 func TestAckBytes(t *testing.T) {
 	for _, tt := range []struct {
 		name     string

@@ -206,9 +206,9 @@ func (c *Client) check(r *pb.Request) (n int, err error) {
 	n, ok := atMost(r)
 	switch {
 	case !ok:
-		return 0, fmt.Errorf("%w: it contains text that is not UTF-8", ErrInvalid)
+		return 0, fmt.Errorf("%w: it contains invalid UTF-8", ErrInvalid)
 	case n > c.most && proto.Size(r) > c.most:
-		return 0, fmt.Errorf("%w: it has %d bytes; the limit is %d",
+		return 0, fmt.Errorf("%w: it is %d bytes long; the limit is %d",
 			ErrInvalid, proto.Size(r), c.most)
 	}
 	return n, nil

@@ -106,8 +106,8 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// A caller that gives up tells the member. A write that was sent may have taken effect; a read, or
-// a request that was never sent, has not.
+// TestCancel checks that a call whose context ends cancels its request at the member. A write that
+// was sent may have taken effect; a read, or a request that was never sent, has not.
 func TestCancel(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -159,8 +159,8 @@ func TestNoMember(t *testing.T) {
 	})
 }
 
-// A request that is too large or not valid UTF-8 would end the stream for every caller, so it is
-// not sent.
+// TestNotSent checks that a request that is too large or not valid UTF-8 is not sent, because it
+// would end the stream for every caller.
 func TestNotSent(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -297,7 +297,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// isNot returns nil if err wraps that, and otherwise an error that contains both.
+// isNot returns nil if errors.Is(err, that), and otherwise an error that wraps both.
 func isNot(err, that error) error {
 	if errors.Is(err, that) {
 		return nil
@@ -338,7 +338,7 @@ func TestManyCalls(t *testing.T) {
 }
 
 // TestForeignLate checks the outcome of pending requests if a server works at first and later
-// reports that it does not know the API. Those requests may have taken effect.
+// reports that it does not support the API. Those requests may have taken effect.
 func TestForeignLate(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)

@@ -15,7 +15,7 @@ import (
 
 // TestChangeTTL checks that a client applies a shorter TTL before it requests the change. It keeps
 // applying that TTL, despite any later changes, for as long as the request may still take effect. A
-// refused change does not limit later changes.
+// refused change has no effect on later changes.
 func TestChangeTTL(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		l := grant(t, c, Grant{})

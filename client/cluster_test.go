@@ -226,7 +226,7 @@ func future(t *testing.T, c *client.Client) {
 		defer w.Close()
 		_, err = w.Next(ctx)
 	}
-	text := fmt.Sprintf("revision is in the future: watch from revision %d, but the newest is %d",
+	text := fmt.Sprintf("revision is in the future: watch from revision %d, but the latest is %d",
 		now+5, now)
 	if !errors.Is(err, client.ErrFutureRevision) || !strings.Contains(err.Error(), text) {
 		t.Errorf("%v, want %q", err, text)

@@ -138,7 +138,7 @@ func start(c Config, list []endpoint, dial dialer) (*Client, error) {
 	case c.RootCAFile != "" && c.TLS == nil:
 		return nil, errors.New("client: RootCAFile requires TLS")
 	case c.DialTimeout < 0 || c.Silence < 0 || c.Grace < 0 || c.MaxRequestBytes < 0:
-		return nil, errors.New("client: the configuration contains a negative number")
+		return nil, errors.New("client: durations and sizes must not be negative")
 	case !(c.Drift < 1): // also rejects NaN
 		return nil, fmt.Errorf("client: drift %v must be less than 1", c.Drift)
 	case c.RenewAfter != 0 && !(c.RenewAfter >= 0.01 && c.RenewAfter <= 0.5):

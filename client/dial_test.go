@@ -126,8 +126,8 @@ func fail(ctx context.Context, c *Client) map[string]error {
 	return out
 }
 
-// TestNothingDone checks that requests had no effect if they were sent on a stream that the server
-// does not know.
+// TestNothingDone checks that a request counts as not applied if it was sent to a server that has
+// never supported leasehold.v1.
 func TestNothingDone(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() { f.answer = silent })

@@ -138,8 +138,8 @@ type TakenError struct {
 // Error implements error.
 func (e *TakenError) Error() string {
 	if e.Holder.Delayed {
-		return fmt.Sprintf("%v: lease %016x expired, but keeps it until its lock delay of "+
-			"%v has passed", e.Err, e.Holder.ID, e.Holder.LockDelay)
+		return fmt.Sprintf("%v: lease %016x has expired, but still holds it until its lock "+
+			"delay of %v has passed", e.Err, e.Holder.ID, e.Holder.LockDelay)
 	}
 	if e.Holder.Token == 0 {
 		return fmt.Sprintf("%v: lease %016x is first in the wait queue", e.Err, e.Holder.ID)

@@ -13,13 +13,13 @@ import (
 )
 
 // A client is configured with all members and connects to the leader. Creating a client does not
-// wait for a connection. Calls do, and so does Connection.
+// wait for a connection, but calls and the Connection method do.
 func ExampleConfig() {
 	endpoint, stop := inprocess.Alone()
 	defer stop()
 	c, err := client.New(client.Config{
 		Endpoints: []string{endpoint},
-		// how long a lease can still be saved after it was not renewed in time
+		// how long a lease that was not renewed in time can still recover
 		Grace:  time.Second,
 		Margin: 20 * time.Millisecond, // how long this program needs to stop
 	})

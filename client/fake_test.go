@@ -37,7 +37,7 @@ type fake struct {
 	take    func(s *fakeStream, m *pb.ClientMessage)
 	down    map[string]bool // unreachable members
 	dead    map[string]bool // members that send nothing at all and do not refuse connections
-	foreign map[string]bool // members that do not know leasehold.v1
+	foreign map[string]bool // members that do not support leasehold.v1
 	refused int             // attempts to reach members that are down
 	// leader is the member that leads, or empty if there is no leader. Members report it only if
 	// reportsLeader is set.

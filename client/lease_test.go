@@ -34,7 +34,7 @@ func grant(t *testing.T, c *Client, g Grant) *Lease {
 }
 
 // is checks that a lease is valid if err is nil, and otherwise that err is the reason why it is
-// not. It asks both with and without taking a lock.
+// not. It checks Err, Valid and Context.
 func is(t *testing.T, l *Lease, err error) {
 	t.Helper()
 	if got := l.Err(); !errors.Is(got, err) || (got == nil) != (err == nil) {
@@ -167,8 +167,8 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// After a call of Revoke, whatever it returns, the lease is never valid again, and later renewals
-// do not change that.
+// TestT19 checks that after a call to Revoke, whatever it returns, the lease is never valid again,
+// even if renewals that were sent earlier are answered later.
 func TestT19(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		l, other := grant(t, c, Grant{}), grant(t, c, Grant{})
@@ -373,7 +373,7 @@ func TestSuspended(t *testing.T) {
 }
 
 // TestFailedKeepReplacesNothing checks that a failed Keep does not replace a lease. Keep fails if
-// the validity in the grant has passed, even if the lease has been renewed since, and if the lease
+// the validity in the grant has passed, even if the lease has been renewed since, or if the lease
 // no longer has the grant's token.
 func TestFailedKeepReplacesNothing(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {

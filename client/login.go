@@ -70,7 +70,7 @@ func readToken(file string) (string, error) {
 	b, err := os.ReadFile(file)
 	token := strings.TrimSpace(string(b))
 	if err == nil && token == "" {
-		err = fmt.Errorf("%s has no token", file)
+		err = fmt.Errorf("%s contains no token", file)
 	}
 	return token, err
 }
@@ -96,7 +96,7 @@ func (l *logins) logIn(ctx context.Context, conn grpc.ClientConnInterface) (stri
 		strings.Contains(err.Error(), "not enabled"):
 		return "", nil
 	case status.Code(err) == codes.InvalidArgument:
-		return "", fmt.Errorf("%w: login of user %q refused: %w",
+		return "", fmt.Errorf("%w: login as user %q was rejected: %w",
 			ErrNotLoggedIn, l.user, plain(err))
 	case err != nil:
 		return "", err

@@ -84,8 +84,8 @@ func TestMetricsOfCalls(t *testing.T) {
 	})
 }
 
-// TestMetricsOfLeases checks that metrics show leases that are in danger before they end, and why
-// they ended.
+// TestMetricsOfLeases checks that metrics show leases in jeopardy before they end, and why leases
+// ended.
 func TestMetricsOfLeases(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		if m := c.Metrics(); m.Leases != 0 || m.Valid != 0 {

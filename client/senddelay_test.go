@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// TestAskTogether checks that callers share a few messages if they were answered together and
-// immediately make new requests.
+// TestAskTogether checks that callers that are answered together and immediately make new requests
+// share messages.
 func TestAskTogether(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)

@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// writes returns one write of each numbered type.
+// writes returns a write of every type that has a number.
 func writes(c *Client) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"put": func(ctx context.Context) error {
@@ -69,8 +69,8 @@ func (f *fake) sentNumbers() (messages []*pb.ClientMessage, requests []*pb.Reque
 	return messages, requests
 }
 
-// tries makes the fake answer successive attempts of writes with the given functions. Afterward it
-// obeys all requests.
+// tries makes the fake answer each attempt at a write with the next of the given functions. When
+// none are left, it obeys all requests.
 func (f *fake) tries(list ...func(*fakeStream, *pb.Request) []*pb.Response) {
 	f.set(func() {
 		f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
@@ -95,8 +95,8 @@ func breaks(s *fakeStream, _ *pb.Request) []*pb.Response {
 	return nil
 }
 
-// TestSentAgain checks that a write whose outcome is unknown is sent again with its number, for any
-// reason, and that the cluster's final response determines the result.
+// TestSentAgain checks that a write whose outcome is unknown, for any reason, is sent again with
+// its number, and that the cluster's final response determines the result.
 func TestSentAgain(t *testing.T) {
 	unknown := refuses(pb.Reason_REASON_UNKNOWN_OUTCOME)
 	for name, tt := range map[string]struct {
@@ -152,8 +152,8 @@ func TestSentAgain(t *testing.T) {
 	}
 }
 
-// TestForgotten checks that a write that was not sent before gets a number in a new session if the
-// cluster no longer knows the old session.
+// TestForgotten checks that if the cluster no longer has the session of a write at its first
+// attempt, the write gets a number in a new session.
 func TestForgotten(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)

@@ -27,7 +27,7 @@ type GoneError struct {
 // Error implements error.
 func (e *GoneError) Error() string {
 	if e.Lease != 0 {
-		return fmt.Sprintf("key %q is gone: %v, with lease %016x", e.Key, e.Cause, e.Lease)
+		return fmt.Sprintf("key %q is gone: %v together with lease %016x", e.Key, e.Cause, e.Lease)
 	}
 	return fmt.Sprintf("key %q is gone: %v", e.Key, e.Cause)
 }
@@ -66,8 +66,8 @@ const pollInterval = time.Second
 // lost the permission to read the queue.
 func (c *Client) Enter(ctx context.Context, t store.Txn, a store.Wait) (TxnResult, *Ticket, error) {
 	if n := 2*len(a.Key) + len(a.Prefix) + len(a.IgnoredValue) + 2*fixedBytes; n > c.most {
-		return TxnResult{}, nil, fmt.Errorf("client: enter %.100q: %w: a request for its turn "+
-			"takes %d bytes; the limit is %d", a.Key, ErrInvalid, n, c.most)
+		return TxnResult{}, nil, fmt.Errorf("client: enter %.100q: %w: its wait request is "+
+			"%d bytes long; the limit is %d", a.Key, ErrInvalid, n, c.most)
 	}
 	w := newTicket(c, a)
 	switch _, err := w.mux.enter(&w.resumable); { // from now on, Close removes the ticket
@@ -175,7 +175,7 @@ func (w *Ticket) Wait(ctx context.Context) error {
 	}
 	switch has, err := w.state(); {
 	case err != nil:
-		return fault.In("client: wait for the turn of", w.ask.Key, err)
+		return fault.In("client: wait for", w.ask.Key, err)
 	case has:
 		return nil
 	default:

@@ -15,7 +15,8 @@ import (
 
 func hexOf(id lease.ID) string { return strconv.FormatInt(int64(id), 16) }
 
-// A waiter that was cut off while its key was deleted learns why, even if the key exists again.
+// TestTicketGoneMeanwhile checks that a waiter that was cut off while its key was deleted gets the
+// cause, even if the key exists again.
 func TestTicketGoneMeanwhile(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)

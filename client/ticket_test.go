@@ -125,7 +125,7 @@ func TestTicket(t *testing.T) {
 	})
 }
 
-// TestTicketAtOnce checks that the first response can already be final.
+// TestTicketAtOnce checks that the first response can end the wait.
 func TestTicketAtOnce(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -334,7 +334,8 @@ func TestTicketLeaveBroken(t *testing.T) {
 	})
 }
 
-// TestTicketsEnd checks that an ended ticket makes room for others, however it ended.
+// TestTicketsEnd checks that a ticket no longer counts toward the client's limit once it has ended
+// for any reason.
 func TestTicketsEnd(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -375,7 +376,7 @@ func TestTicketsEnd(t *testing.T) {
 }
 
 // TestTicketLeaveUnreached checks that a waiter that leaves while no member is reachable does not
-// start waiting again before its message is sent.
+// repeat its wait once a member is reachable.
 func TestTicketLeaveUnreached(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -468,8 +469,8 @@ func TestEnterAndClose(t *testing.T) {
 	}
 }
 
-// TestUnseenDeletion checks that the deletion of a key is not attributed to a cause if the key
-// disappeared while it was not followed and the member does not know the cause either.
+// TestUnseenDeletion checks that the cause of a key's deletion is unknown if the key disappeared
+// while it was not followed, or if the member does not know the cause.
 func TestUnseenDeletion(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		state := pb.Ticket_STATE_WAITING

@@ -260,7 +260,7 @@ func TestW1(t *testing.T) {
 	}
 }
 
-// A client has no more watches than its stream allows.
+// TestTooManyWatches checks that a client has no more watches than its stream allows.
 func TestTooManyWatches(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		for range maxWatches {

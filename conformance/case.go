@@ -147,10 +147,10 @@ func (c *testCase) checkStep(s args) error {
 	if do := s.text("do"); do != "" {
 		client, op, _ := strings.Cut(do, ".")
 		if _, ok := c.Clients[client]; !ok || !slices.Contains(ops, op) {
-			return fmt.Errorf("%q is not a client and an operation", do)
+			return fmt.Errorf("%q is not a known client and operation, such as a.put", do)
 		}
 		if s["later"] != nil && (s["want"] != nil || s["error"] != nil || s["save"] != nil) {
-			return fmt.Errorf("%q has expectations, and is awaited later", do)
+			return fmt.Errorf("%q must not have both expectations and later", do)
 		}
 		return nil
 	}

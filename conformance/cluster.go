@@ -141,11 +141,11 @@ func (c *cluster) connect() error {
 
 // ready waits until the cluster accepts reads and writes.
 func (c *cluster) ready(ctx context.Context) error {
-	return eventually(ctx, "the cluster serves", func(ctx context.Context) error {
+	return eventually(ctx, "the cluster is ready", func(ctx context.Context) error {
 		_, err := c.admin.Put(ctx, "ready", "")
 		for _, m := range c.members {
 			if m.Ended() {
-				return fmt.Errorf("a member has ended: %s", m.Tail())
+				return fmt.Errorf("a member exited: %s", m.Tail())
 			}
 			if err == nil {
 				_, err = c.admin.Status(ctx, m.addr)
@@ -213,9 +213,9 @@ func (c *cluster) startRelay(ctx context.Context) error {
 	if err := c.relay.start(c.binary); err != nil {
 		return err
 	}
-	return eventually(ctx, "the relay serves", func(ctx context.Context) error {
+	return eventually(ctx, "the relay is ready", func(ctx context.Context) error {
 		if c.relay.Ended() {
-			return fmt.Errorf("the relay has ended: %s", c.relay.Tail())
+			return fmt.Errorf("the relay exited: %s", c.relay.Tail())
 		}
 		through, err := clientv3.New(clientv3.Config{
 			Endpoints: []string{addr}, Logger: zap.NewNop(),

@@ -70,7 +70,7 @@ func (d *driver) read(out io.Reader) {
 			err = decodeNumbers(line, a)
 		}
 		if err != nil {
-			d.end(fmt.Errorf("the driver has ended: %w", err))
+			d.end(fmt.Errorf("the driver exited: %w", err))
 			return
 		}
 		d.mu.Lock()

@@ -44,7 +44,7 @@ func main() {
 // command runs the suite according to the flags and returns an error if anything failed.
 func command(ctx context.Context) error {
 	s := settings{drivers: map[string][]string{}}
-	flag.Func("driver", "a driver: `LANGUAGE=COMMAND` (default: go)", func(text string) error {
+	flag.Func("driver", "driver to run: `LANGUAGE=COMMAND` (default: go)", func(text string) error {
 		language, cmd, ok := strings.Cut(text, "=")
 		if !ok {
 			return fmt.Errorf("%q has no command", text)
@@ -52,15 +52,16 @@ func command(ctx context.Context) error {
 		s.drivers[language] = strings.Fields(cmd)
 		return nil
 	})
-	flag.StringVar(&s.cases, "cases", "conformance/cases", "`directory` with the cases")
+	flag.StringVar(&s.cases, "cases", "conformance/cases", "`directory` that contains the cases")
 	flag.StringVar(&s.match, "run", "", "only the cases that match this `expression`")
 	flag.BoolVar(&s.fast, "fast", false, "only the fast cases")
 	flag.StringVar(&s.binary, "server", "", "`binary` to test (default: build it)")
 	flag.StringVar(&s.table, "table", "", "write the table of cases and languages to this `file`")
 	flag.BoolVar(&s.verbose, "v", false, "print each case that passes")
 	flag.IntVar(&s.retries, "retries", 0, "`times` to retry a failed case; it is FLAKY if it passes")
-	flag.DurationVar(&s.mixed, "mixed", 0, "run no cases; let all languages contend for this `time`")
-	flag.Uint64Var(&s.seed, "seed", 1, "seed of the faults of -mixed")
+	flag.DurationVar(&s.mixed, "mixed", 0,
+		"run no cases; make all languages compete for locks for this `time`")
+	flag.Uint64Var(&s.seed, "seed", 1, "random seed for the faults of -mixed")
 	flag.Parse()
 	dir, err := os.MkdirTemp("", "leasehold-conformance-")
 	if err != nil {

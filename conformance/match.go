@@ -19,7 +19,7 @@ func match(want, got any) string {
 	case []any:
 		g, ok := got.([]any)
 		if !ok || len(g) != len(w) {
-			return fmt.Sprintf("is %v, want a list of %d", got, len(w))
+			return fmt.Sprintf("is %v, want a list of %d elements", got, len(w))
 		}
 		for i := range w {
 			if d := match(w[i], g[i]); d != "" {
@@ -176,7 +176,7 @@ func (v variables) save(names, answer any) error {
 			}
 		}
 		if at == nil {
-			return fmt.Errorf("save %s: the answer has no %v", name, path)
+			return fmt.Errorf("save %s: the answer does not contain %v", name, path)
 		}
 		v[name] = fmt.Sprint(at)
 	}

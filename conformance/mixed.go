@@ -373,7 +373,7 @@ func (m *mixed) verdict() error {
 	}
 	stale := m.stale()
 	fmt.Printf("holds: %d %v, lost: %d, killed: %d\n", len(m.holds), counts, lost, killed)
-	fmt.Printf("writes outside: %d, refused by their tokens: %d; transactions: %d\n",
+	fmt.Printf("writes outside: %d, rejected by token: %d; transactions: %d\n",
 		m.writes, m.refused, len(m.commits))
 	fmt.Printf("faults: %v\nerrors: %v\n", m.faults, m.failed)
 	fmt.Printf("overlaps: %d, losses reported late: %d, stale transactions: %d\n",

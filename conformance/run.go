@@ -101,7 +101,7 @@ func (r *run) step(s args) error {
 	case s["await"] != nil:
 		c := r.later[s.text("await")]
 		if c == nil {
-			return fmt.Errorf("nothing is called %s", s.text("await"))
+			return fmt.Errorf("no pending answer is named %s", s.text("await"))
 		}
 		return r.judge(s, c)
 	case s["pending"] != nil:
@@ -165,7 +165,7 @@ func (r *run) judge(s args, c <-chan *answer) error {
 	select {
 	case a = <-c:
 	case <-time.After(limit):
-		return fmt.Errorf("no answer in %v", limit)
+		return fmt.Errorf("no answer within %v", limit)
 	case <-r.ctx.Done():
 		return r.ctx.Err()
 	}
@@ -178,7 +178,7 @@ func (r *run) judge(s args, c <-chan *answer) error {
 	}
 	if text := s.text("text"); text != "" && a.Error != nil {
 		if ok, err := regexp.MatchString(text, a.Error.Message); err != nil || !ok {
-			return fmt.Errorf("the error says %q, want %q", a.Error.Message, text)
+			return fmt.Errorf("the error is %q, want %q", a.Error.Message, text)
 		}
 	}
 	if want, ok := s["want"]; ok && a.Error == nil {
@@ -197,7 +197,7 @@ func (r *run) pending(s args) error {
 	name := s.text("pending")
 	select {
 	case a := <-r.later[name]:
-		return fmt.Errorf("%s has its answer: %v %v", name, a.OK, a.Error)
+		return fmt.Errorf("%s should be pending, but was answered: %v %v", name, a.OK, a.Error)
 	case <-time.After(s.ms("for_ms", 200)):
 		return nil
 	}
@@ -232,7 +232,7 @@ func (r *run) admin(s args) error {
 	case "ready":
 		err = r.cluster.ready(ctx)
 	default:
-		err = fmt.Errorf("the cluster cannot %s", what)
+		err = fmt.Errorf("unknown cluster operation %s", what)
 	}
 	return err
 }
@@ -278,7 +278,7 @@ func (r *run) memberFault(kind string, m *member) error {
 		}
 		return m.start(r.cluster.binary)
 	}
-	return fmt.Errorf("no fault %q", kind)
+	return fmt.Errorf("unknown fault %q", kind)
 }
 
 func (r *run) clientFault(ctx context.Context, kind string, s args) error {
@@ -314,7 +314,7 @@ func (r *run) clientFault(ctx context.Context, kind string, s args) error {
 				}
 			})
 		default:
-			return fmt.Errorf("no fault %q of a link", kind)
+			return fmt.Errorf("unknown link fault %q", kind)
 		}
 	}
 	return nil

@@ -37,7 +37,7 @@ type TTLError struct{ Got, Min, Max TTL }
 
 // Error returns the TTL and its bounds.
 func (e *TTLError) Error() string {
-	return fmt.Sprintf("lease: ttl %d ms is not within %d and %d ms", e.Got, e.Min, e.Max)
+	return fmt.Sprintf("lease: ttl %d ms is not between %d and %d ms", e.Got, e.Min, e.Max)
 }
 
 // A NameError reports that a live or delayed lease already holds the name.

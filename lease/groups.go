@@ -18,7 +18,7 @@ type GroupID uint64
 // leave, a group costs no more than a single lease, however large it is.
 func (l *Lessor) OpenGroup(g GroupID, ttl TTL) {
 	if g <= l.lastGroup {
-		panic("lease: a group's ID is used twice")
+		panic("lease: group ID is not higher than the last one")
 	}
 	l.lastGroup = g
 	if l.tracker != nil {

@@ -24,14 +24,14 @@ func (l *Lessor) CheckInvariants() error {
 			return fmt.Errorf("lease %d counts down to %d without a checkpoint", r.id, c)
 		}
 		if r.token > l.lastToken {
-			return fmt.Errorf("lease %d has token %d, the last is %d", r.id, r.token, l.lastToken)
+			return fmt.Errorf("lease %d has token %d, but the last token is %d", r.id, r.token, l.lastToken)
 		}
 		if r.id != 0 && (r.ttl <= 0 || r.token == 0 || r.stamp == 0 || r.remaining < 0) {
 			return fmt.Errorf("implausible record %+v", *r)
 		}
 	}
 	if kept != l.kept {
-		return fmt.Errorf("%d keys that stay, but the count is %d", kept, l.kept)
+		return fmt.Errorf("leases that keep their keys have %d keys, but the count is %d", kept, l.kept)
 	}
 	if l.tracker == nil {
 		return nil
@@ -56,33 +56,33 @@ func (t *table) checkInvariants() error {
 		}
 		if r.id == 0 {
 			if *r != (record{}) || x != nil || !free[slot] || account != "" {
-				return fmt.Errorf("free slot %d: %+v, %+v, listed %v", slot, *r, x, free[slot])
+				return fmt.Errorf("free slot %d has %+v, %+v; in the free list: %v", slot, *r, x, free[slot])
 			}
 			continue
 		}
 		if y := x.orEmpty(); y.originalTTL < 0 || y.lockDelay < 0 ||
 			y.originalTTL > 0 && (y.lockDelay == 0 || r.ttl != y.lockDelay) {
-			return fmt.Errorf("lease %d of ttl %d has %+v", r.id, r.ttl, y)
+			return fmt.Errorf("lease %d has ttl %d, but %+v", r.id, r.ttl, y)
 		}
 		live++
 		info := t.info(slot)
 		bytes += info.Bytes()
 		if at, ok := t.find(r.id); !ok || at != slot || free[slot] {
-			return fmt.Errorf("lease %d in slot %d is indexed at %d, %v", r.id, slot, at, ok)
+			return fmt.Errorf("lease %d is in slot %d, but the index has %d, %v", r.id, slot, at, ok)
 		}
 		if x != nil && x.name != "" {
 			named++
 			if at, ok := t.names.find(x.name); !ok || at != slot {
-				return fmt.Errorf("name %q in slot %d is indexed at %d, %v", x.name, slot, at, ok)
+				return fmt.Errorf("name %q is in slot %d, but the index has %d, %v", x.name, slot, at, ok)
 			}
 		}
 	}
 	if live != t.index.len || named != t.names.len {
-		return fmt.Errorf("%d leases, %d names; indexed %d, %d",
+		return fmt.Errorf("%d leases and %d names, but the index has %d and %d",
 			live, named, t.index.len, t.names.len)
 	}
 	if charged != t.charged {
-		return fmt.Errorf("%d leases are on accounts, but the count is %d", charged, t.charged)
+		return fmt.Errorf("%d leases are charged to accounts, but the count is %d", charged, t.charged)
 	}
 	if bytes != t.bytes {
 		return fmt.Errorf("leases take %d bytes, but the count is %d", bytes, t.bytes)
@@ -95,7 +95,7 @@ func (t *table) checkInvariants() error {
 	}
 	for _, p := range t.pages {
 		if p.epoch > t.epoch {
-			return fmt.Errorf("a page of epoch %d in a table of %d", p.epoch, t.epoch)
+			return fmt.Errorf("a page of epoch %d in a table of epoch %d", p.epoch, t.epoch)
 		}
 	}
 	return nil
@@ -106,7 +106,7 @@ func (t *table) freeSlots() (map[uint32]bool, error) {
 	free := map[uint32]bool{}
 	for _, slot := range t.free {
 		if free[slot] {
-			return nil, fmt.Errorf("slot %d is free twice", slot)
+			return nil, fmt.Errorf("slot %d is in the free list twice", slot)
 		}
 		free[slot] = true
 	}
@@ -118,7 +118,7 @@ func (x *index) checkInvariants() error {
 	for i, b := range x.directory {
 		places := 1 << (x.depth - b.depth)
 		if x.directory[i&^(places-1)] != b {
-			return fmt.Errorf("the bucket at %d, of depth %d, is not where it begins", i, b.depth)
+			return fmt.Errorf("the bucket at %d, of depth %d, is not at the start of its range", i, b.depth)
 		}
 		if i&(places-1) != 0 {
 			continue // already seen
@@ -129,19 +129,20 @@ func (x *index) checkInvariants() error {
 				used++
 			}
 			if (b.slots[at] == 0) != (b.tags[at] == 0) {
-				return fmt.Errorf("a place has entry %d and tag %d", b.slots[at], b.tags[at])
+				return fmt.Errorf("a bucket slot has entry %d, but tag %d", b.slots[at], b.tags[at])
 			}
 		}
 		if used != int(b.used) || used > bucketFull {
 			return fmt.Errorf("a bucket has %d entries, but the count is %d", used, b.used)
 		}
 		if [tagsPerWord]uint8(b.tags[:]) != [tagsPerWord]uint8(b.tags[bucketSize:]) {
-			return fmt.Errorf("the last tags are not those of the first slots: %v", b.tags)
+			return fmt.Errorf("the last tags do not repeat the first ones: %v", b.tags)
 		}
 		entries += used
 	}
 	if entries != x.len || len(x.directory) != 1<<x.depth {
-		return fmt.Errorf("%d entries, but the count is %d; %d places", entries, x.len, len(x.directory))
+		return fmt.Errorf("%d entries, but the count is %d; directory size %d",
+			entries, x.len, len(x.directory))
 	}
 	return nil
 }
@@ -150,7 +151,7 @@ func (n *names) checkInvariants(epoch uint64) error {
 	before, count := "", 0
 	for _, p := range n.pages {
 		if len(p.entries) == 0 || len(p.entries) > maxNames || p.epoch > epoch {
-			return fmt.Errorf("a page of %d names, of epoch %d", len(p.entries), p.epoch)
+			return fmt.Errorf("invalid page: %d names, epoch %d", len(p.entries), p.epoch)
 		}
 		for _, e := range p.entries {
 			if e.name <= before {
@@ -177,7 +178,7 @@ func (a *attachments) checkInvariants(t *table) error {
 		for i := list.first; i != 0; i = a.entries.at(i).next {
 			e := a.entries.at(i)
 			if e.slot != slot || e.prev != prev || a.owner[e.key] != i {
-				return fmt.Errorf("entry %d %+v in the list of slot %d, after %d", i, *e, slot, prev)
+				return fmt.Errorf("entry %d %+v is misplaced in the list of slot %d, after %d", i, *e, slot, prev)
 			}
 			prev = i
 			n++
@@ -192,7 +193,7 @@ func (a *attachments) checkInvariants(t *table) error {
 		unused++
 	}
 	if linked != len(a.owner) || linked+unused != int(a.top) {
-		return fmt.Errorf("%d keys, %d of them linked, %d unused, %d in all",
+		return fmt.Errorf("%d keys, but %d linked and %d unused of %d entries",
 			len(a.owner), linked, unused, a.top)
 	}
 	return nil
@@ -218,7 +219,8 @@ func (t *tracker) checkInvariants() error {
 		}
 		if p := t.promotion; p != nil && slot >= p.reached && slot < p.end && k.expiry == 0 {
 			if in || k != (timing{}) {
-				return fmt.Errorf("lease %d was not reached yet, but is timed: %+v, in wheel %v", r.id, k, in)
+				return fmt.Errorf("promotion has not reached lease %d, but it is timed: %+v, in wheel %v",
+					r.id, k, in)
 			}
 			continue
 		}
@@ -229,13 +231,13 @@ func (t *tracker) checkInvariants() error {
 		if k.state&isDue != 0 {
 			dues++
 			if !slices.Contains(t.due.all(), dueEntry{k.expiry, placed{r.id, slot}}) {
-				return fmt.Errorf("lease %d is due and not in the queue", r.id)
+				return fmt.Errorf("lease %d is due but not in the queue", r.id)
 			}
 		}
 		if k.state&isSilent != 0 {
 			silents++
 			if !slices.Contains(t.silent, slot) {
-				return fmt.Errorf("lease %d is silent and not in the queue", r.id)
+				return fmt.Errorf("lease %d is silent but not in the queue", r.id)
 			}
 		}
 		if in {
@@ -277,11 +279,11 @@ func (t *tracker) misplaced(slot uint32, k timing, at Instant, in bool) string {
 	case in && at <= t.now && !t.behind():
 		return "should have fired"
 	case in && k.state == 0 && at > k.quiet:
-		return "wakes after it has fallen silent"
+		return "wakes after it becomes silent"
 	case k.group != 0 && (k.state != 0 || r.remaining != 0 || k.delayed):
-		return "in a group, and not simply alive"
+		return "in a group, but not live"
 	case k.state&isExpiring != 0 && k.state != isExpiring:
-		return "expiring and something else"
+		return "expiring, but with other flags"
 	case k.state&isHeld != 0 && (k.state&isPending == 0 || k.expiry > t.now):
 		return "held without reason"
 	case k.state&isDue != 0 && (k.expiry > t.now || k.state != isDue):
@@ -289,9 +291,9 @@ func (t *tracker) misplaced(slot uint32, k timing, at Instant, in bool) string {
 	case k.state&isSilent != 0 && k.state&isPending != 0:
 		return "silent and pending"
 	case k.delayed != t.table.delayed(slot):
-		return "delayed, or not"
+		return "delayed flag is wrong"
 	case k.state == 0 && r.remaining == 0 && k.quiet > t.now.after(t.cfg.silence(r.ttl)):
-		return "a renewal would bring silence forward"
+		return "a renewal would make it silent sooner"
 	}
 	return ""
 }
@@ -307,7 +309,7 @@ func (t *tracker) checkGroups() error {
 		for at := g.first; at != 0; at = t.timings.at(at - 1).next {
 			k := t.timings.at(at - 1)
 			if k.group != uint32(place)+1 || k.prev != prev {
-				return fmt.Errorf("slot %d in the list of group %d: %+v", at-1, g.id, *k)
+				return fmt.Errorf("slot %d is misplaced in the list of group %d: %+v", at-1, g.id, *k)
 			}
 			prev = at
 			n++
@@ -329,7 +331,8 @@ func (t *tracker) checkGroups() error {
 		}
 	}
 	if in != members || over != len(t.groups.over) {
-		return fmt.Errorf("%d leases in groups that have %d; %d groups are over, of %d",
+		return fmt.Errorf("%d leases are in groups, but the groups have %d; "+
+			"%d groups are listed as ended, but %d are",
 			in, members, len(t.groups.over), over)
 	}
 	return nil

@@ -284,8 +284,8 @@ func TestT24(t *testing.T) {
 	}
 }
 
-// TestPromoteSpreads checks that a promotion spreads the expiries of many leases. They end at the
-// rate SpreadRate, and the last one ends no later than that rate requires.
+// TestPromoteSpreads checks that a promotion spreads the expiries of many leases. At most
+// SpreadRate leases end per second, and the last one ends no later than that rate requires.
 func TestPromoteSpreads(t *testing.T) {
 	const n, rate = 5000, 1000
 	l := New(Config{SpreadRate: rate})

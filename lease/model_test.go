@@ -333,8 +333,8 @@ func (m *model) catchUp() {
 	}
 }
 
-// decide compares the due leases with the twin's. It expects the first ones in order, or any of
-// them while the primary is behind.
+// decide compares the due leases with the twin's. Normally, it expects the first ones. While the
+// primary is behind, it accepts any of them, in order.
 func (m *model) decide() {
 	m.catchUp()
 	want := m.twin.due()
@@ -359,8 +359,8 @@ func (m *model) decide() {
 	}
 }
 
-// report compares the silent leases with the twin's. The order in which they are reported is
-// unspecified.
+// report compares the silent leases with the twin's. Each call of Silent must return its leases
+// ordered by ID, but which leases it returns is unspecified.
 func (m *model) report() {
 	m.catchUp()
 	want := m.twin.silent()
@@ -497,7 +497,7 @@ func (m *model) check() error {
 		m.same("remaining", []any{got, ok}, []any{want, ok2})
 	}
 	for id := range ID(13) {
-		// The query settles the lease's group.
+		// The query removes the lease from a group that has ended, so it is made only sometimes.
 		if l := m.twin.leases[id]; l != nil && m.choose(8) == 0 {
 			m.same("group", m.primary.GroupOf(id), l.group)
 		}

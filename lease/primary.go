@@ -9,7 +9,7 @@ import "fmt"
 // milliseconds. While there may be more, Next returns the current instant.
 func (l *Lessor) Advance(now Instant) {
 	if now < l.now {
-		panic(fmt.Sprintf("lease: clock goes back from %d to %d", l.now, now))
+		panic(fmt.Sprintf("lease: clock went backward from %d to %d", l.now, now))
 	}
 	l.now = now
 	if l.tracker != nil {

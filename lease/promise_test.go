@@ -61,8 +61,8 @@ type promise struct {
 	token Token
 	until int64 // µs
 	alive bool  // the holder renews occasionally
-	// most is the smallest TTL in µs that the holder has requested without learning the outcome. If
-	// the lease's TTL is longer, the holder counts with most instead.
+	// most is an upper bound, in µs, on the TTL that the holder counts with: the smallest TTL that
+	// it has requested without learning the outcome.
 	most    int64
 	unknown bool // the holder never learned the outcome
 	waiting []waiting
@@ -351,7 +351,7 @@ func (w *walk) ask(id ID, p *promise) {
 		w.wait(p, e.kind, e)
 	case 2:
 		e.kind = "hand over"
-		p.until, p.alive = min(p.until, w.now), false // the holder stops before it asks
+		p.until, p.alive = min(p.until, w.now), false // the holder stops before the request
 		w.propose(e)
 	case 3:
 		e.kind = "resume"

@@ -87,7 +87,7 @@ func (s *State) Shorten(id ID, most TTL) {
 // CheckTokens returns an error if any added lease has a token larger than LastToken.
 func (s *State) CheckTokens() error {
 	if a := &s.added; uint64(a.newest) > s.LastToken {
-		return fmt.Errorf("%w: lease %016x has token %#x, the last is %#x",
+		return fmt.Errorf("%w: lease %016x has token %#x, but the last is %#x",
 			ErrCorrupt, a.its, a.newest, s.LastToken)
 	}
 	return nil

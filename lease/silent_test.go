@@ -2,8 +2,8 @@ package lease
 
 import "testing"
 
-// TestSilentInParts checks that a step skips only a bounded number of leases that are no longer
-// silent or already due, and that the next step continues from there.
+// TestSilentInParts checks that a step skips only a bounded number of leases that are already due
+// or no longer silent, and that the next step continues from there.
 func TestSilentInParts(t *testing.T) {
 	const stale = 10
 	for what, pass := range map[string]func(*Lessor){

@@ -110,7 +110,7 @@ func (s *Server) Client(cfg client.Config) *client.Client {
 func (s *Server) Advance(d time.Duration) {
 	s.t.Helper()
 	if !s.virtual {
-		s.t.Fatal("leaseholdtest: Advance needs a bubble: run the test in synctest.Test")
+		s.t.Fatal("leaseholdtest: Advance works only in a bubble: run the test in synctest.Test")
 	}
 	time.Sleep(d)
 	synctest.Wait()

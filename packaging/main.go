@@ -54,7 +54,7 @@ func main() {
 	only := ""
 	flag.StringVar(&b.out, "out", "dist", "the directory to write to")
 	flag.StringVar(&b.version, "version", version.Version, "the version of the packages")
-	flag.StringVar(&only, "only", "", "one target, such as linux/amd64, instead of all")
+	flag.StringVar(&only, "only", "", "build only this target, such as linux/amd64")
 	flag.Parse()
 	if only != "" {
 		goos, arch, _ := strings.Cut(only, "/")
@@ -98,7 +98,7 @@ func (b *build) readTime() error {
 	if text == "" {
 		out, err := exec.Command("git", "-C", b.root, "log", "-1", "--format=%ct").Output()
 		if err != nil {
-			return fmt.Errorf("there is no commit to take the time from; set SOURCE_DATE_EPOCH: %w", err)
+			return fmt.Errorf("cannot read the time of the latest commit; set SOURCE_DATE_EPOCH: %w", err)
 		}
 		text = strings.TrimSpace(string(out))
 	}

@@ -127,7 +127,7 @@ type serviceMonitor struct {
 	} `json:"spec"`
 }
 
-// check verifies that the files it names exist.
+// check verifies that every file named in k exists.
 func (k *kustomization) check(t *testing.T, dir string) {
 	names := k.Resources
 	for _, p := range k.Patches {

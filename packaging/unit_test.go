@@ -9,8 +9,8 @@ import (
 // TestUnit checks that systemd restarts a crashed member, and that a member can read the kernel's
 // limit on pending connections. The unit must not prevent restarts after Go's exit code for
 // crashes. Nor may it hide the /proc file that Go reads before it listens. Go would then allow only
-// 128 pending connections, although the kernel allows thousands. When a member dies, all its
-// clients connect to the others at the same time.
+// 128 pending connections, although the kernel allows thousands. That is too few when a member dies
+// and all its clients connect to the others at the same time.
 func TestUnit(t *testing.T) {
 	text, err := os.ReadFile("files/leasehold.service")
 	if err != nil {

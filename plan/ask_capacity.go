@@ -57,7 +57,7 @@ func (q *CapacityQuestion) Answer() (Report, error) {
 			{"leader's network, Mbit/s", decimal(c.BytesASecond / c.Cells * 8 / 1e6)},
 			{"leader's cores in use", decimal(c.Cores / c.Cells)},
 			{"member's memory, GiB", decimal(c.Memory / c.Cells / (1 << 30))},
-			{"of its quota, GiB", decimal(c.State / c.Cells / (1 << 30))},
+			{"member's quota in use, GiB", decimal(c.State / c.Cells / (1 << 30))},
 		},
 		Head:      []string{"resource", "leases per cell", "used"},
 		Sentences: c.Explain(),
@@ -86,8 +86,8 @@ func (r *Report) addSizes(v Site) error {
 	}
 	three, err := carried(3)
 	r.Figures = append(r.Figures,
-		[2]string{"one member carries, leases", decimal(one)},
-		[2]string{"three members carry", decimal(three)},
-		[2]string{"ten cells of three carry", decimal(10 * three)})
+		[2]string{"max leases, one member", decimal(one)},
+		[2]string{"max leases, three members", decimal(three)},
+		[2]string{"max leases, ten such cells", decimal(10 * three)})
 	return err
 }

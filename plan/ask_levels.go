@@ -32,7 +32,7 @@ func (q *levelsQuestion) Flags(fs *pflag.FlagSet) {
 	fs.Lookup("ttls").DefValue = "" // there is no default
 	fs.Float64Var(&q.part, "renew-share", 0.5, "when leases are renewed, as a share of their length")
 	fs.DurationVar(&q.base, "recovery", 0,
-		"time that the first level takes to elect, in addition to its lease")
+		"time that the first level needs for an election, in addition to its lease")
 	fs.DurationVar(&h.RoundTrip, "rtt", 0, "longest round trip of a request")
 	fs.DurationVar(&h.Retry, "retry", 0, "time between attempts to renew")
 	fs.Float64Var(&h.Drift, "drift", 0, "largest difference between the rates of two clocks")

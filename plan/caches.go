@@ -54,7 +54,7 @@ func (s Sharing) check() error {
 			"is 0, so there is nothing to cache")
 	case s.Term > 0 && s.Effective(s.Term) == 0:
 		return inputErrorf("term", fmt.Sprintf("take more than %v", s.lost()),
-			"is %v, which is over before the client has it", s.Term)
+			"is %v, which ends before the client receives it", s.Term)
 	}
 	return nil
 }
@@ -214,7 +214,7 @@ func (c CacheChoice) Explain() []string {
 			why = fmt.Sprintf("reads are so rare that no term up to %v pays off", s.LongestWait)
 		}
 		if s.Effective(s.LongestWait) == 0 {
-			why = fmt.Sprintf("no term up to %v exceeds the %v that a client cannot use",
+			why = fmt.Sprintf("no term up to %v is longer than the %v that a client cannot use",
 				s.LongestWait, short(s.lost()))
 		}
 		return []string{"DO NOT LEASE this datum: " + why + ". Read it from the server every time."}

@@ -59,7 +59,7 @@ func AssumedRoundTrips() Histogram {
 }
 
 func (w Weather) check() error {
-	err := shareBelow(number("loss of requests", w.Loss), 1)
+	err := shareBelow(number("request loss", w.Loss), 1)
 	if err != nil {
 		return err
 	}
@@ -69,14 +69,14 @@ func (w Weather) check() error {
 	}
 	err = bounded(
 		span("recovery time of the issuer", w.Recovery),
-		span("time that pauses were counted", w.PausesSeen),
+		span("observation time of pauses", w.PausesSeen),
 	)
 	if err != nil {
 		return err
 	}
 	if w.Pauses.Count() > 0 && w.PausesSeen == 0 {
-		return inputErrorf("time that pauses were counted",
-			"pass the time that was observed, such as 720h", "is 0")
+		return inputErrorf("observation time of pauses",
+			"pass how long pauses were counted, such as 720h", "is 0")
 	}
 	return nil
 }

@@ -12,8 +12,8 @@ import (
 
 // TestExactLosses checks the losses caused by issuer failures and by pauses exactly, down to the
 // last attempt. Renewals are due after 1 s, and failures start at 200 moments: 2.5 ms, 7.5 ms, and
-// so on after the last renewal. With a lease of 3 s, an attempt every 500 ms and half of the
-// requests lost, 4 attempts all fail once in 16 times, and 3 attempts once in 8.
+// so on after the last renewal. With a 3 s lease, an attempt every 500 ms, and half of the requests
+// lost, 4 attempts all fail with probability 1/16, and 3 attempts with probability 1/8.
 func TestExactLosses(t *testing.T) {
 	const ms = time.Millisecond
 	lossy := Holder{TTL: 3 * s, Renew: s, Retry: 500 * ms}

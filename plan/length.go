@@ -61,7 +61,7 @@ func ChooseLength(w Wish) (LengthChoice, error) {
 	}
 	if w.LossesAYear == 0 {
 		return LengthChoice{}, inputErrorf("losses a year",
-			"use more than 0, such as 0.01: every lease is lost some day",
+			"use more than 0, such as 0.01: no lease is safe forever",
 			"is 0")
 	}
 	if len(w.TTLs) == 0 {

@@ -88,8 +88,8 @@ func playCycles(h Holder, w Weather, rng *rand.Rand, n int) (lost int) {
 	return lost
 }
 
-// TestChoose checks that the chosen lease is lost less often than requested, and that shorter
-// leases renewed after the same fraction of their TTL are lost too often. The sentences must
+// TestChoose checks that the chosen lease is lost no more often than requested, and that shorter
+// leases, renewed after the same fraction of their TTL, are lost too often. The sentences must
 // contain the user's numbers.
 func TestChoose(t *testing.T) {
 	w := Wish{
@@ -166,8 +166,8 @@ func TestHistogramRoundTrip(t *testing.T) {
 	}
 }
 
-// TestAttemptsTogether checks that attempts calculated together yield the same chance as attempts
-// calculated one by one.
+// TestAttemptsTogether checks that calculating attempts together gives the same chance as
+// calculating them one by one.
 func TestAttemptsTogether(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 3))
 	ms := func(most int64) time.Duration {
@@ -175,7 +175,7 @@ func TestAttemptsTogether(t *testing.T) {
 	}
 	between := 0
 	for i := range 20_000 {
-		if i == 10_000 { // now with a few hundred nanoseconds, so that edges coincide
+		if i == 10_000 { // nanoseconds instead of milliseconds, so that edges coincide
 			ms = func(most int64) time.Duration { return time.Duration(rng.Int64N(most + 1)) }
 		}
 		var bins []Bin

@@ -32,7 +32,7 @@ type Level struct {
 // recovers within base after a failure. Each level acts as a textbook issuer for the next one.
 func Chain(base time.Duration, names []string, holders []Holder) ([]Level, error) {
 	if len(names) != len(holders) || len(holders) == 0 {
-		return nil, inputErrorf("chain", "pass one lease for each level, and at least one",
+		return nil, inputErrorf("chain", "pass one lease per level, and at least one level",
 			"has %d names for %d leases", len(names), len(holders))
 	}
 	var out []Level

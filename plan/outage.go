@@ -105,8 +105,8 @@ func (h Holder) Check() error {
 		return inputErrorf("renewal interval",
 			fmt.Sprintf("renew at a third, every %v, or take a longer lease",
 				rounded(h.TTL/3)),
-			"is %v and a round trip %v, but the holder stops %v after it sent the "+
-				"renewal before: not one attempt fits", rounded(t), h.RoundTrip,
+			"is %v and a round trip %v, but the holder stops %v after sending its "+
+				"previous renewal: no attempt fits", rounded(t), h.RoundTrip,
 			rounded(h.Valid()))
 	}
 	return nil

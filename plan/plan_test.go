@@ -92,8 +92,7 @@ func TestBadInput(t *testing.T) {
 		},
 		"no attempt fits": {
 			bounds(func(h *Holder) { h.Renew = 9990 * time.Millisecond }),
-			"not " +
-				"one attempt",
+			"no attempt fits: renew",
 		},
 		"margin": {bounds(func(h *Holder) { h.Margin = 10 * s }), "smaller margin"},
 		"drift":  {bounds(func(h *Holder) { h.Drift = 0.5 }), "clock drift is 0.5"},
@@ -127,8 +126,8 @@ func TestBadInput(t *testing.T) {
 		"no cores":          {size(func(v *Site) { v.Cores = 0 }), "cores is 0"},
 		"share":             {size(func(v *Site) { v.Busy = 2 }), "at most 1"},
 		"members":           {size(func(v *Site) { v.Members = 9 }), "3 to 7"},
-		"loss":              {chance(Weather{Loss: 1}), "loss of requests is 1"},
-		"pauses, no window": {chance(Weather{Pauses: one}), "time that was observed"},
+		"loss":              {chance(Weather{Loss: 1}), "request loss is 1"},
+		"pauses, no window": {chance(Weather{Pauses: one}), "how long pauses were counted"},
 		"failures": {
 			chance(Weather{FailuresAYear: -1}),
 			"failures of the issuer per year is -1",

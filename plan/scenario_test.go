@@ -69,7 +69,7 @@ func (q question) set(f reflect.Value, text string) {
 		*p = n
 	case *bool: // set if the argument is present
 		*p = true
-	case *Histogram: // read from below the line
+	case *Histogram: // given below the command
 	default:
 		q.d.Fatalf(q.t, "no field of type %v is set", f.Type())
 	}

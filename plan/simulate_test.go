@@ -27,14 +27,14 @@ type Tally struct {
 
 // Simulate simulates n timelines of one holder, its issuer, and the next waiter, and tallies them.
 // It moves messages and clocks individually and uses none of the equations, so it can verify them.
-// It checks the choice as Bounds does. Nothing else may use rng during the call.
+// It rejects the same invalid choices as Bounds. Nothing else may use rng during the call.
 func Simulate(h Holder, i Issuer, rng Random, n int) (Tally, error) {
 	if _, err := Bounds(h, i); err != nil {
 		return Tally{}, err
 	}
 	h.Renew = h.Interval()
 	if h.Retry == 0 {
-		h.Retry = max(h.TTL/500, 1) // immediately, but not infinitely often
+		h.Retry = max(h.TTL/500, 1) // soon, but not infinitely often
 	}
 	var t Tally
 	var sum time.Duration

@@ -25,8 +25,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// bindingsFor returns a bindings file. It gives role a to tokens from corp with the group writers,
-// and to certificates for the trust domain prod or the host a.example.org.
+// bindingsFor returns a bindings file. It gives the role "a" to tokens from corp with the group
+// writers, and to certificates for the trust domain prod or the host a.example.org.
 func bindingsFor(corp *issuertest.Issuer) string {
 	return fmt.Sprintf(`
 issuers:
@@ -116,8 +116,8 @@ func testBoundCallers(t *testing.T) {
 	for name, x := range map[string]struct {
 		certificate string // "" means a connection without TLS
 		token       string
-		own, other  error // for a key that role a permits, and for another key
-		gateway     error // for a key that role a permits
+		own, other  error // for a key that the role "a" permits, and for another key
+		gateway     error // for a key that the role "a" permits
 	}{
 		"SPIFFE ID":             {"svid", "", nil, denied, empty},
 		"SPIFFE ID of a user":   {"root", "", nil, nil, empty},

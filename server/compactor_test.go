@@ -67,7 +67,7 @@ func TestDue(t *testing.T) {
 	least.Revisions = 500
 	for _, c := range []struct {
 		cfg  Compaction
-		want [12]int64 // the result after each further 100 revisions
+		want [12]int64 // the results at revisions 100, 200, and so on
 	}{
 		{periodic, [12]int64{10: 100, 11: 200}},
 		{least, [12]int64{10: 100, 11: 200}},

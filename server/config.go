@@ -238,7 +238,7 @@ const maxElectionTimeout = 50 * time.Second
 const (
 	minCheckpointInterval  = 100 * time.Millisecond
 	checkpointIntervalRule = "--lease-checkpoint-interval must be at least 100ms: silence is always " +
-		"replicated, or leases of dead holders would live forever"
+		"checkpointed, because otherwise leases of dead holders might never expire"
 )
 
 // longestCacheTTL is the limit that each member applies to grants, whatever its configuration.

@@ -117,9 +117,9 @@ func TestValidate(t *testing.T) {
 		{"--max-request-bytes", func(c *Config) { c.Limits.MaxRequestBytes = 0 }},
 		{"--max-request-bytes", func(c *Config) { c.Limits.MaxRequestBytes = math.MaxInt64 }},
 		{
-			"--max-request-bytes 49283072 is too large: with --max-txn-ops 128 a request may become 51380224 " +
-				"bytes in the log, but a message to another member, of 67108864 bytes, has " +
-				"room for 50331648 of them; set at most 48234496",
+			"--max-request-bytes 49283072 is too large: with --max-txn-ops 128 a request may take 51380224 " +
+				"bytes in the log, but a message to another member (67108864 bytes) has " +
+				"room for only 50331648; set at most 48234496",
 			func(c *Config) { c.Limits.MaxRequestBytes = 47 << 20 },
 		},
 		{"--max-request-bytes", func(c *Config) {
@@ -151,7 +151,7 @@ func TestValidate(t *testing.T) {
 		{"", func(c *Config) { c.HTTP.UI = "read-only" }},
 		{
 			`--cors "*": write each allowed origin as browsers send it, such ` +
-				"as https://admin.example.com or http://localhost:3000; no wildcard is allowed",
+				"as https://admin.example.com or http://localhost:3000; wildcards are not allowed",
 			func(c *Config) { c.HTTP.CORS = []string{"*"} },
 		},
 		{`--cors "*"`, func(c *Config) { c.HTTP.CORS = []string{"https://a", "*"} }},

@@ -166,7 +166,7 @@ func (c *core) do(do shell.Do) {
 		c.clock.start.Store(int64(s.Epoch()))
 	case shell.Advance:
 		c.metrics.Jumps.Inc()
-		c.log.Warn("the clock jumped or this process was paused: every lease that it leads gets "+
+		c.log.Warn("the clock jumped or this process was paused: every lease that it times gets "+
 			"its full TTL again", "clock-jumped", s.Jumped, "stalled", s.Stalled)
 	case shell.HeartbeatDue:
 		c.checkPeriodically()
@@ -239,7 +239,7 @@ func (c *core) checkPeriodically() {
 	if c.shell.Beat(shell.Environment{
 		Assembled: c.peers.Assembled(), DiskStuck: stuck || full,
 	}) {
-		c.log.Warn("cannot write log entries to the disk: handing over the leadership",
+		c.log.Warn("cannot write log entries to the disk: handing over leadership",
 			"stuck", stuck, "full", full)
 	}
 	c.snap.relieve(c, full)

@@ -50,7 +50,7 @@ func (c *core) logDamage(old, v *fsm.View) {
 		switch {
 		case slices.Contains(old.Alarms, a):
 		case a.Kind == fsm.Damaged:
-			c.log.Error("the state of a member differs from the majority's: the member stops; "+
+			c.log.Error("the state of a member differs from the majority's, so the member stops; "+
 				"replace it", "alarm", "CORRUPT", "member", fmt.Sprintf("%x", a.Member),
 				"to-replace", "move its data directory away, and start it with --join ADDRESS --replace")
 		case a.Kind == fsm.Split:

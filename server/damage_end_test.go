@@ -12,9 +12,9 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// TestNoteOfEnd checks that only evidence against this member's own disk prevents a restart. An
-// entry that cannot be applied stops all members that have it, but leaves their data usable by a
-// release that can apply it.
+// TestNoteOfEnd checks that a member marks its directory as rolled back only if a message
+// contradicts its disk. An entry that cannot be applied stops all members that have it, but leaves
+// their data usable by a release that can apply it.
 func TestNoteOfEnd(t *testing.T) { virtual.Test(t, testNoteOfEnd) }
 
 func testNoteOfEnd(t *testing.T) {

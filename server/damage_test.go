@@ -44,7 +44,7 @@ func alter(t *testing.T, dir, value, other string) {
 	}
 }
 
-// endsDamaged checks that a member stops because its data are damaged, and that the error gives
+// endsDamaged checks that a member stops because its data is damaged, and that the error gives
 // advice.
 func endsDamaged(t *testing.T, r *running) {
 	t.Helper()
@@ -62,9 +62,8 @@ func endsDamaged(t *testing.T, r *running) {
 	}
 }
 
-// TestAlteredMemberStops checks that a member whose data were altered stops, preserves the
-// evidence, and does not start on the same data again. The other members report it and keep
-// serving.
+// TestAlteredMemberStops checks that a member whose data was altered stops, preserves the evidence,
+// and does not start on the same data again. The other members report it and keep serving.
 func TestAlteredMemberStops(t *testing.T) { virtual.Test(t, testAlteredMemberStops) }
 
 func testAlteredMemberStops(t *testing.T) {

@@ -31,7 +31,7 @@ func (n *node) admit(commands ...fsm.Command) error {
 		return fmt.Errorf("%w: the disk of member %x is full", fsm.ErrNoSpace, n.member)
 	}
 	if !n.writer.disk.HasRoomToFree() {
-		return fmt.Errorf("%w: the disk of member %x is so full that the rest is reserved for "+
+		return fmt.Errorf("%w: the disk of member %x is almost full, and the rest is reserved for "+
 			"the expiry of leases; free some space first", fsm.ErrNoSpace, n.member)
 	}
 	return nil
@@ -71,7 +71,7 @@ func (n *node) raiseNoSpace(ctx context.Context) {
 	n.alarmed.Store(true)
 	alarm := fsm.Alarm{Member: n.member, Kind: fsm.NoSpace}
 	if _, err := n.ProposeOwn(ctx, &fsm.SetAlarm{Alarm: alarm}); err != nil {
-		n.log.Warn("cannot raise the alarm; the next refused request retries",
+		n.log.Warn("cannot raise the alarm; retrying on the next rejected request",
 			"alarm", "NOSPACE", "error", err)
 	}
 }

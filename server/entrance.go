@@ -43,7 +43,7 @@ func (e *entrance) closed() error {
 	}
 	code, why := cause.NoLeader, e.node.Outage()
 	if why == "" {
-		code, why = cause.NoState, "it does not have the current state of the cluster yet"
+		code, why = cause.NoState, "it does not have the cluster's current state yet"
 	}
 	return api.NotReady(code, fmt.Sprintf("leasehold: member %x is not ready to serve: %s",
 		e.node.member, why))

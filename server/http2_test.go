@@ -37,8 +37,8 @@ const (
 	scriptSteps
 )
 
-// These are flags in an argument. The lowest three bits select a call, or a stream counted back
-// from the newest.
+// These flags are part of a step's argument. Its lowest three bits select a call, or a stream
+// counted back from the newest.
 const (
 	sendEnd         = 1 << 3 // end the stream with this frame
 	wholeConnection = 1 << 4 // act on the connection instead of a stream
@@ -59,9 +59,9 @@ var strangersCalls = [2][8]string{
 	},
 }
 
-// endedTwice returns a script that crashed members through grpc-go 1.83. The response to a call
-// waits for flow control, so its stream still exists when the frame that ends it arrives a second
-// time.
+// endedTwice returns a script that crashed members built with grpc-go 1.83 or earlier. The response
+// to a call waits for flow control, so its stream still exists when the frame that ends it arrives
+// a second time.
 func endedTwice() []byte {
 	script := []byte{sendSettings, 0}
 	for range 32 {
@@ -156,7 +156,7 @@ type stranger struct {
 	sent    int64  // SETTINGS frames sent
 	acked   atomic.Int64
 	ack     chan struct{}              // signaled when acked changes
-	bounds  map[http2.SettingID]uint32 // announced by the member; owned by read until the first ack
+	bounds  map[http2.SettingID]uint32 // announced by the member; set before the first ack
 	resets  atomic.Int32               // streams reset by the member
 	ended   chan struct{}              // closed when the member has closed the connection
 	err     error

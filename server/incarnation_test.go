@@ -184,7 +184,7 @@ func testStrangerExpelsNobody(t *testing.T) {
 }
 
 // TestRolledBack checks that a member whose disk was rolled back stops with an explanation. Its
-// incarnation matches, but the leader contradicts its log.
+// incarnation matches, but its log lacks entries that the leader knows it acknowledged.
 func TestRolledBack(t *testing.T) { virtual.Test(t, testRolledBack) }
 
 func testRolledBack(t *testing.T) {

@@ -119,7 +119,7 @@ func (p *peers) Snapshot(
 		return err
 	}
 	if m.Raft.GetType() != raftpb.MsgSnap {
-		return fmt.Errorf("%w: a %s has no snapshot", replica.ErrMessage, m.Raft.GetType())
+		return fmt.Errorf("%w: %s does not carry a snapshot", replica.ErrMessage, m.Raft.GetType())
 	}
 	meta := m.Raft.GetSnapshot().GetMetadata()
 	if meta.GetIndex() <= p.view().Index {
@@ -139,7 +139,7 @@ func (p *peers) Snapshot(
 		w.Abort()
 		if errors.Is(err, encoding.ErrNewer) {
 			p.undecodable.Do(func() {
-				p.log.Error("refused a snapshot that this release cannot read; start this member with "+
+				p.log.Error("rejected a snapshot that this release cannot read; start this member with "+
 					"the newer release", "from", fmt.Sprintf("%x", from), "error", err)
 			})
 		}
@@ -169,7 +169,7 @@ func receive(
 		return nil, err
 	}
 	if _, err := next(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%w: more follows its end (%v)", fsm.ErrCorrupt, err)
+		return nil, fmt.Errorf("%w: data after the end of the snapshot (%v)", fsm.ErrCorrupt, err)
 	}
 	// If the disk is full now, the sender retries. If that were detected later, this member would
 	// fail.

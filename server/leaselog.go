@@ -25,7 +25,7 @@ func (c *core) logLeases(old, v *fsm.View) {
 	for at := max(before, old.LeaseEvents.Last()); at < v.LeaseEvents.Last(); {
 		events, err := v.LeaseEvents.After(at)
 		if err != nil || len(events) == 0 {
-			c.log.Debug("a snapshot replaced events of leases that this member has not seen",
+			c.log.Debug("a snapshot replaced lease events that this member has not seen",
 				"after", at, "to", v.LeaseEvents.Last())
 			break
 		}

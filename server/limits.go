@@ -51,8 +51,8 @@ func (l *Limits) check() error {
 			"room for keys and leases; set at least %d, or a negative number for no quota",
 			q, fsm.MinQuota/3, fsm.MinQuota)},
 		rule{!badOps && l.MaxRequestBytes > replica.MaxCommand-growth, fmt.Sprintf(
-			"--max-request-bytes %d is too large: with --max-txn-ops %d a request may become %d bytes "+
-				"in the log, but a message to another member, of %d bytes, has room for %d of them; "+
+			"--max-request-bytes %d is too large: with --max-txn-ops %d a request may take %d bytes "+
+				"in the log, but a message to another member (%d bytes) has room for only %d; "+
 				"set at most %d", l.MaxRequestBytes, ops, uint64(l.MaxRequestBytes)+uint64(growth),
 			transport.MaxMessage, replica.MaxCommand, replica.MaxCommand-growth)},
 	)

@@ -169,7 +169,7 @@ func (m *tested) state(t *testing.T, of nativetest.Subject) known {
 // A passage makes a request over one path and reports whether the request was rejected.
 type passage func(t *testing.T, m *tested, user string, r nativetest.Request) (bool, error)
 
-// passages lists all paths for a request, except sessions that belong to other users.
+// passages lists all paths that a request can take, except through another user's session.
 var passages = map[string]passage{
 	"gRPC": byGRPC, "gateway": byJSON, "stream": byStream, "resumed stream": byResumed,
 	"gRPC through relay":           behindRelay(byGRPC),
@@ -318,7 +318,7 @@ func testMatrixThroughFollower(t *testing.T) {
 	}
 }
 
-// request returns a request about a new subject, the subject, and its current state.
+// request creates a subject, and returns a request about it, the subject, and its current state.
 func (m *tested) request(
 	t *testing.T, name string,
 ) (nativetest.Request, nativetest.Subject, known) {
@@ -364,8 +364,8 @@ func (m *tested) allows(t *testing.T, name string, may []string, ask passage) {
 	}
 }
 
-// keepsSessions has every other user try to resume a session of the user owner. Reads succeed if
-// that user has permission. Numbered requests are rejected, even for root.
+// keepsSessions tries to resume a session of the user named owner as each other user. Reads succeed
+// if that user has permission. Numbered requests are rejected, even for root.
 func (m *tested) keepsSessions(t *testing.T, name string, may []string, by *tested) {
 	t.Helper()
 	r, of, before := m.request(t, name)

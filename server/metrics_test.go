@@ -215,8 +215,8 @@ func (r *running) gather(t *testing.T, name string) map[string]float64 {
 	return out
 }
 
-// tenant creates a user whose limit on leases is has, and grants it that many. It then attempts as
-// many further grants as refused says, all of which must fail.
+// tenant creates a user, limits it to a number of leases (has), and grants it that many. It then
+// attempts a number of further grants (refused), all of which must fail.
 func (r *running) tenant(t *testing.T, user string, has, refused int) {
 	t.Helper()
 	r.asRoot(t, &fsm.UserAdd{Name: user, NoPassword: true})

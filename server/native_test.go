@@ -284,7 +284,8 @@ func (n nativeTest) list() {
 	}
 }
 
-// pages lists all pages and returns their leases. It calls after between pages.
+// pages lists all pages and returns their leases. After every page except the last, it calls the
+// function after.
 func (n nativeTest) pages(r *pb.ListRequest, after func(page int)) []*pb.Lease {
 	n.t.Helper()
 	var all []*pb.Lease

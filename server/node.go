@@ -383,7 +383,7 @@ func (n *node) Status() etcd.Status {
 	}
 	if n.peers.CopyRefused(time.Now()) {
 		out.Errors = append(out.Errors, cause.CopiedData.Report("another process with the identity of "+
-			"this member was refused: a copy of its data directory is in use"))
+			"this member was rejected: a copy of its data directory is in use"))
 	}
 	if n.writer.full.Load() {
 		out.Errors = append(out.Errors,

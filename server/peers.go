@@ -235,8 +235,8 @@ func (c Config) peerToken() ([]byte, error) {
 	}
 	token := bytes.TrimSpace(text)
 	if len(token) < minToken {
-		return nil, fmt.Errorf("%w: the token in %s has %d bytes and needs %d, so that it cannot "+
-			"be guessed; make one with: head -c 32 /dev/urandom | base64",
+		return nil, fmt.Errorf("%w: the token in %s has %d bytes, but needs at least %d so that it "+
+			"cannot be guessed; generate one with: head -c 32 /dev/urandom | base64",
 			ErrConfig, c.PeerTokenFile, len(token), minToken)
 	}
 	return token, nil

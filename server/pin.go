@@ -38,11 +38,11 @@ func (n *node) checkCluster(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return status.Errorf(codes.InvalidArgument,
-			"leasehold: header %s is %q, which is not a cluster ID in hexadecimal digits",
+			"leasehold: header %s is %q, which is not a hexadecimal cluster ID",
 			keyCluster, texts[0])
 	case want != n.cluster:
 		return status.Errorf(codes.FailedPrecondition,
-			"leasehold: this member belongs to cluster %x, and the client expects cluster %x",
+			"leasehold: this member belongs to cluster %x, but the client expects cluster %x",
 			n.cluster, want)
 	}
 	return nil

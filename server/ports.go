@@ -64,8 +64,8 @@ func newLimits(members int, log *slog.Logger) (limits, error) {
 	if err != nil {
 		return limits{}, err
 	}
-	advice := fmt.Sprintf("this member's share of the process's files (ulimit -n) is %d, and it "+
-		"needs some itself", share)
+	advice := fmt.Sprintf("this member's share of the process's open files (ulimit -n) is %d, and "+
+		"it needs some of them itself", share)
 	peers := listen.NewLimit(peerFiles, advice, log)
 	peers.CloseStrangers(helloTimeout)
 	out := limits{
@@ -79,8 +79,8 @@ func newLimits(members int, log *slog.Logger) (limits, error) {
 func clientShare(files uint64) (int, error) {
 	const least = minOwnFiles + peerFiles + minClientFiles
 	if files < least {
-		return 0, fmt.Errorf("server: a member may open %d files and needs %d; "+
-			"raise the limit (ulimit -n, or LimitNOFILE of systemd)", files, least)
+		return 0, fmt.Errorf("server: a member can open %d files, but needs %d; "+
+			"raise the limit (ulimit -n, or LimitNOFILE in systemd)", files, least)
 	}
 	all := int(min(files, math.MaxInt32))
 	return all - min(max(all/3, minOwnFiles), maxOwnFiles) - peerFiles, nil

@@ -142,8 +142,9 @@ func testCallersThroughRelay(t *testing.T) {
 	}
 }
 
-// errNotForRoot has the text of the error for root's certificate when it is used through a relay.
-var errNotForRoot = errors.New("a relay does not vouch for certificates of principals that have the " +
+// errNotForRoot has the text of the error with which a relay's client is rejected if its
+// certificate is root's.
+var errNotForRoot = errors.New("a relay does not vouch for certificates of principals with the " +
 	"role root")
 
 // openDirectly opens a leasehold.v1 stream without HTTP/2.

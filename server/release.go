@@ -29,7 +29,7 @@ func (c *core) logVersion(old, v *fsm.View) {
 	}
 	behind := v.Behind()
 	if len(behind) > 0 && !slices.Equal(behind, old.Behind()) {
-		c.log.Info("the cluster version waits for these members: start them with the newer "+
+		c.log.Info("the new cluster version is waiting for these members: start them with the newer "+
 			"release, or remove them", "version", version.Name(v.Version.Number),
 			"members", names(v, behind))
 	}

@@ -33,7 +33,7 @@ var ways = []struct {
 }
 
 // TestStreamEndsInMetrics checks that a stream ended by its client is counted as canceled, like
-// etcd's watches. A stream that ends because the member stops is not.
+// etcd's watches. A stream that ends because the member stops is counted as unavailable.
 func TestStreamEndsInMetrics(t *testing.T) { virtual.Test(t, testStreamEndsInMetrics) }
 
 func testStreamEndsInMetrics(t *testing.T) {

@@ -253,7 +253,7 @@ func newReplica(
 // requests in progress or answers them with an error, and syncs the log. It then returns nil. Only
 // the first call has an effect.
 func (s *Server) Run(ctx context.Context) error {
-	err := errors.New("server: Run was called before")
+	err := errors.New("server: Run was already called")
 	s.once.Do(func() { err = s.run(ctx) })
 	return err
 }
@@ -479,8 +479,8 @@ func (s *Server) comparePeerURLs() {
 		return
 	}
 	id := fmt.Sprintf("%x", s.node.member)
-	s.cfg.Logger.Warn("the stored peer URLs of this member differ from the configured ones, and "+
-		"the stored ones are used: other members reach this one only at those", "member", id,
+	s.cfg.Logger.Warn("the stored peer URLs of this member differ from the configured ones; other "+
+		"members use only the stored ones", "member", id,
 		"stored", self.PeerURLs, "given", given,
 		"to-change", "leasehold member update "+id+" --peer-urls="+strings.Join(given, ","))
 }

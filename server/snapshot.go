@@ -184,7 +184,7 @@ func (s *snapshotter) ended(index uint64, err error) {
 		s.log.Debug("a snapshot from another member came first", "index", index)
 		s.retry = backOff{}
 	case s.logged:
-		s.log.Debug("could not write a snapshot again", "index", index, "error", err)
+		s.log.Debug("still cannot write a snapshot", "index", index, "error", err)
 	default:
 		s.logged = true
 		s.log.Error("could not write a snapshot; keeping the log and retrying later",

@@ -284,7 +284,7 @@ func testTraceOfStream(t *testing.T) {
 	}
 }
 
-// asking adds trace number n to a request.
+// asking makes a request part of trace number n.
 func asking(n int, body *pb.Request) *pb.Request {
 	body.Traceparent = parentNumber(n, "01")
 	return body

@@ -27,7 +27,7 @@ func (g *glutton) pour(b []byte) bool {
 	return err == nil && g.sent < g.limit
 }
 
-// frames splits data into DATA frames of up to each bytes.
+// frames splits data into DATA frames; each is their maximum size.
 func frames(stream uint32, data []byte, each int) []byte {
 	var out bytes.Buffer
 	framer := http2.NewFramer(&out, nil)
@@ -105,7 +105,7 @@ func TestUnfinishedRequestsAreBounded(t *testing.T) {
 				break
 			}
 		}
-		if g.sent > 16<<20 { // two messages and the data in buffers
+		if g.sent > 16<<20 { // allows for two messages and buffered data
 			t.Errorf("the member took %d bytes", g.sent)
 		}
 		g.end()

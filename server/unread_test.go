@@ -89,7 +89,7 @@ func testUrgentOnesPass(t *testing.T) {
 			if m.GetReadRange() != nil { // the connection's window was not yet used up by events
 				passed = 0
 				s.send(&pb.Request{Body: large})
-			} // otherwise it is part of a renewal, split on a slow machine
+			} // otherwise it is part of a split response to a renewal
 		}
 	}
 	put := make(chan error, 1)

@@ -21,11 +21,11 @@ func (s *Server) warnOfAddresses() {
 		case local(u) || s.cfg.PeerTokenFile != "":
 		case !listen.IsTLS(u):
 			s.cfg.Logger.Warn("the peer URL is reachable from other machines without TLS: any "+
-				"client that connects is obeyed as a member; set --peer-token-file, or "+
+				"client that connects is trusted as a member; set --peer-token-file, or "+
 				"--peer-cert-file, --peer-key-file and --peer-trusted-ca-file", "url", u.String())
 		case len(t.AllowedCNs) == 0 && len(t.AllowedHostnames) == 0:
 			s.cfg.Logger.Warn("the peer URL is reachable from other machines and accepts any "+
-				"certificate of the CA: its owner is obeyed as a member; set --peer-token-file, "+
+				"certificate from the CA: any client with one is trusted as a member; set --peer-token-file, "+
 				"--peer-cert-allowed-cn or --peer-cert-allowed-hostname", "url", u.String())
 		}
 	}
@@ -111,7 +111,7 @@ func (s *Server) warnOfQuota() {
 			"same --quota-backend-bytes on each", "quota-bytes", least, "given", own)
 	}
 	if most := s.cfg.Limits.MaxRequestBytes; least > 0 && most > least {
-		s.cfg.Logger.Warn("the quota is too small for the largest requests, which are refused; "+
+		s.cfg.Logger.Warn("the quota is too small for the largest requests, which are rejected; "+
 			"raise --quota-backend-bytes or lower --max-request-bytes", "quota-bytes", least,
 			"max-request-bytes", most)
 	}
@@ -121,7 +121,7 @@ func (s *Server) warnOfQuota() {
 // ignores two voters, because a third one is usually about to be added.
 func warnOfVoters(log *slog.Logger, before, now []fsm.Member) {
 	if n := voters(now); n > 2 && n%2 == 0 && n != voters(before) {
-		log.Warn("an even number of voters tolerates no more failures than one voter fewer; add "+
+		log.Warn("an even number of voters tolerates no more failures than one fewer would; add "+
 			"or remove a member", "voters", n, "may-be-lost", n/2-1)
 	}
 }

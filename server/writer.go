@@ -292,7 +292,7 @@ func (w *writer) fill(full bool) {
 		w.log.Error(diskFull)
 		return
 	}
-	w.log.Info("the disk has room again: writes resume")
+	w.log.Info("the disk has free space again: resuming writes")
 }
 
 // refuses reports whether a leader must reject commands forwarded by other members. It must do so

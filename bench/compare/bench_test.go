@@ -58,7 +58,7 @@ func TestParseStat(t *testing.T) {
 }
 
 // TestOwnUsage checks that the right fields are read. This process must have used some CPU time and
-// some megabytes of memory.
+// a few megabytes of memory.
 func TestOwnUsage(t *testing.T) {
 	// Wall time is not enough, because a busy machine may give this process no CPU time.
 	for used := time.Duration(0); used < 60*time.Millisecond; {

@@ -39,7 +39,7 @@ type roles struct {
 }
 
 // endpoints returns the endpoints of the members selected by t. The leader comes last, so it gets
-// one connection fewer if they do not divide evenly.
+// one connection fewer if the connections do not divide evenly.
 func (r *roles) endpoints(t Through) []string {
 	var list []string
 	if t != ThroughLeader {

@@ -75,7 +75,7 @@ func (p Plan) Check() error {
 	return nil
 }
 
-// ways lists the member selections through which w is measured.
+// ways returns the member selections with which w is measured.
 func (p Plan) ways(w Workload) []Through {
 	switch {
 	case p.Members == 1 || w.Cluster:

@@ -23,7 +23,8 @@ type silence struct {
 	// observer is a connection to a member that is not killed. It is used to observe when leases
 	// end.
 	observer *load.Client
-	// fault is called after the last renewal of all leases; began is the time of that renewal.
+	// fault is called after each lease has been renewed for the last time. began is when the last
+	// of these renewals was sent.
 	fault func(ctx context.Context, began time.Time) error
 
 	ended sample // how long after its last renewal each lease ended

@@ -148,8 +148,9 @@ func (d *draining) firstExpiry() time.Time {
 }
 
 // result returns the result. The rate is the number of deleted leases divided by the time from the
-// first expiry to the last deletion. It cannot exceed the pace of the preceding renewals, which
-// spread out the expiries. The figure "ended within" is that spread.
+// first expiry to the last deletion. It cannot exceed the rate of the final renewals, which
+// determine when the leases expire. The figure "ended within" is the time from the first to the
+// last expiry.
 func (d *draining) result() (Result, error) {
 	ttl := time.Duration(d.ttl) * time.Second
 	if err := d.gone.Lateness(&d.m.hist, d.sent, ttl); err != nil {

@@ -26,7 +26,7 @@ const (
 )
 
 // An outage is a fault injected into a leader. Some in-flight calls return only after the outage
-// has ended. The members agree again, which agree waits for, only once no more calls are made.
+// has ended. agree waits until the members agree again, which requires that all calls have stopped.
 type outage struct {
 	name  string
 	begin func(*member) error

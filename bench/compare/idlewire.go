@@ -16,8 +16,9 @@ import (
 )
 
 // wireConn is an HTTP/2 connection for gRPC that costs this process one goroutine and a few hundred
-// bytes. A grpc-go connection would cost more than the measured server spends on the connection. A
-// wireConn never updates the flow-control window, so it can receive a few megabytes at most.
+// bytes. A grpc-go connection would cost this process more than the connection costs the measured
+// server. A wireConn never updates the flow-control window, so it can receive a few megabytes at
+// most.
 type wireConn struct {
 	net.Conn
 	headers hpack.Encoder

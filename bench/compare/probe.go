@@ -35,8 +35,8 @@ type probe struct {
 	limit time.Duration // timeout of one attempt
 }
 
-// first returns the time from began until the first attempt was acknowledged in a term later than
-// old. An answer in the old term was already in flight when the leader died.
+// first returns the time from began until the first acknowledgment in a term later than old. An
+// answer in the old term was already in flight when the leader died.
 func (p probe) first(ctx context.Context, began time.Time, old uint64) (time.Duration, error) {
 	var wg sync.WaitGroup
 	defer wg.Wait()

@@ -48,8 +48,8 @@ func WriteJSON(w io.Writer, p Plan, series []*Series) error {
 func (s *Series) rate() Spread { return s.spread(func(r Result) float64 { return r.Rate }) }
 
 // WriteTable writes one line for each workload and target. A line contains medians, with the
-// minimum and maximum of rates and ratios in brackets. Workloads without a rate follow, with one
-// sheet each.
+// minimum and maximum of rates and ratios in brackets. Workloads without a rate follow, each with
+// its own sheet.
 func WriteTable(w io.Writer, p Plan, series []*Series) error {
 	fmt.Fprintf(w, "members: %d\n", p.Members)
 	var rates, sheets []*Series

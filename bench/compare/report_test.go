@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestSheetOfUnequals checks that a figure that only one server has is shown next to a dash.
+// TestSheetOfUnequals checks that if only one server has a figure, the sheet shows a dash for the
+// other.
 func TestSheetOfUnequals(t *testing.T) {
 	both, own := Metric{"both", 1, "ms"}, Metric{"own", 2, "ns"}
 	list := []*Series{

@@ -25,8 +25,8 @@ type Target struct {
 	// Ceiling marks the server that stores nothing. It takes one flag, and is a single process no
 	// matter how many members are requested. Workloads that need a store do not run on it.
 	Ceiling bool
-	// Synced makes a ceiling write each request to a file and sync the file before it answers. Many
-	// requests share a sync. A durable server must do at least that.
+	// Synced marks a ceiling that writes each request to a file and syncs the file before it
+	// answers. Many requests share a sync. A durable server must do at least that.
 	Synced bool
 	// Open opens a session of the server's own client. If Open is nil, the server has no such
 	// client, and workloads with sessions do not run on the target.

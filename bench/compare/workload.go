@@ -94,7 +94,7 @@ type Result struct {
 	More []Metric `json:"more,omitempty"`
 }
 
-// A Metric is a figure of one workload.
+// A Metric is a named figure of a workload, with its unit.
 type Metric struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`

@@ -9,7 +9,7 @@ import (
 
 // A fault is a known fault of lease services that can be provoked.
 type fault struct {
-	id      string // row in the list of traps
+	id      string // row in "Known faults" in docs/simulator.md
 	title   string
 	members int // number of members required
 	// byDesign marks behavior that etcd's API requires. leasehold behaves in the same way and

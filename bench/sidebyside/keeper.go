@@ -33,8 +33,8 @@ func newKeeper(ids []clientv3.LeaseID, ttl time.Duration) *keeper {
 	return k
 }
 
-// early returns the number of leases that ended while their holders were valid, and when the first
-// of these holders was notified.
+// early returns the number of leases that ended while they were still valid for their holders, and
+// when the first of these holders was notified.
 func (k *keeper) early() (n int, first time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

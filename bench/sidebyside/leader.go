@@ -119,7 +119,7 @@ func lostToStuckLeader(ctx context.Context, c *cluster, t trial) (int, error) {
 	}
 	woken := time.Now()
 	t.say("%s goes on; %d of %d holders are valid", lead.name, k.valid(), crowd)
-	// A proposal of etcd's resumed leader can wait 7 s for its outcome. Only then does the leader
+	// A proposal by etcd's resumed leader can wait 7 s for its outcome. Only then does the leader
 	// try the next leases on its list.
 	if err := pause(ctx, 11*time.Second); err != nil {
 		return 0, err

@@ -50,8 +50,8 @@ func main() {
 	}
 }
 
-// run tries the faults and prints the table. It reports whether all of them could be tried and
-// leasehold showed none.
+// run tries the faults and prints the table. clean reports whether every fault could be tried and
+// leasehold showed none of them.
 func run(ctx context.Context, o *options, out io.Writer) (clean bool, err error) {
 	match, err := regexp.Compile(o.match)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 // stuckStream (T15) lets 6,000 leases expire together. At that moment, a client renews one of them.
 // On the same stream, it also renews, every second, a live lease whose TTL is at least as long as
 // theirs. The trial records how long renewals of the live lease wait, and whether that lease
-// survives. Because a machine pause would look like the fault, the trial is repeated once after a
-// pause.
+// survives. Because a machine pause would look like the fault, a trial that shows the fault is
+// repeated if the machine paused.
 func stuckStream(ctx context.Context, c *cluster, t trial) (result, error) {
 	for {
 		var r renewer
@@ -57,8 +57,8 @@ func (r *renewer) amongDying(ctx context.Context, c *cluster, t trial) (result, 
 	return result{shown: r.lost || r.longest > 3*time.Second, seen: seen}, nil
 }
 
-// A renewer renews a live lease every second and, once, a dying lease before it, all on one stream.
-// It records the outcome.
+// A renewer renews a live lease every second and a dying lease once, on the same stream. It records
+// the outcome.
 type renewer struct {
 	id, dying clientv3.LeaseID
 	dies      time.Time // when to renew the dying lease
@@ -124,7 +124,7 @@ func (r *renewer) run(ctx context.Context, c *clientv3.Client) error {
 	}
 }
 
-// receive forwards the TTLs from the answers for the live lease until the stream breaks.
+// receive forwards the TTL in each answer for the live lease until the stream breaks.
 func (r *renewer) receive(
 	ctx context.Context, s etcdserverpb.Lease_LeaseKeepAliveClient, ttls chan<- int64,
 ) error {

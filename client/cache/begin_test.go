@@ -126,8 +126,8 @@ func TestClientClosedInReopen(t *testing.T) {
 	})
 }
 
-// TestCloseWaitsForReopen checks that no code of a cache runs after Close has returned, not even
-// the program's Reopen callback.
+// TestCloseWaitsForReopen checks that none of a cache's code runs after Close has returned, not
+// even the program's Reopen callback.
 func TestCloseWaitsForReopen(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		at := inprocess.Endpoints(inprocess.Run(t, 1))

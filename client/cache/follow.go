@@ -161,7 +161,7 @@ func (f *Follower) Range(ctx context.Context, of store.KeyRange) (store.RangeRes
 	case f.o.MemoryOnly && f.set.Holds(r):
 		return store.RangeResult{}, ErrStale
 	case f.o.MemoryOnly:
-		return store.RangeResult{}, fmt.Errorf("%w: not within the follower's ranges", ErrNotHeld)
+		return store.RangeResult{}, fmt.Errorf("%w: outside the follower's ranges", ErrNotHeld)
 	}
 	return f.client.Range(ctx, of.Range())
 }

@@ -85,8 +85,8 @@ func (s *spy) Ack(a cachelink.Ack) {
 }
 
 // TestDroppedBeforeAcknowledged checks that once a cache reports a drop, no reader finds the key or
-// the range in memory (C1). It covers drops caused by a write of another client, by a write of the
-// cache's own client, and by closing.
+// the range in memory (C1). It covers drops caused by a write by another client, by a write by the
+// cache's own client, and by closing the cache.
 func TestDroppedBeforeAcknowledged(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -134,7 +134,8 @@ func TestDroppedBeforeAcknowledged(t *testing.T) {
 }
 
 // TestEvictedBeforeReported checks that once a cache reports an eviction, no reader finds the copy
-// (C1). It reads many keys from a cache with room for one until the cache reports.
+// (C1). The test reads keys through a cache that can keep only one, until the cache reports an
+// eviction.
 func TestEvictedBeforeReported(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		x := reads(t, Options{MaxEntries: 1})

@@ -13,7 +13,7 @@ import (
 var ErrEnded = errors.New("cache: the lease has ended")
 
 // ErrStale means that the data in a Follower's memory is older than MaxAge.
-var ErrStale = errors.New("cache: too old")
+var ErrStale = errors.New("cache: the data is too old")
 
 // ErrNotHeld means that a Cache or Follower with MemoryOnly set cannot answer: the keys are outside
 // its ranges, or the Cache is not open at the moment.

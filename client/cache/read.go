@@ -65,7 +65,7 @@ func (c *Cache) read(ctx context.Context, r keyrange.Range) (store.RangeResult, 
 		case !l.lease.Valid():
 			return c.bypass(ctx, r, fault.Because(ErrEnded, l.lease.Err()))
 		case !l.set.Holds(r):
-			return c.bypass(ctx, r, fmt.Errorf("%w: not within the cache's ranges", ErrNotHeld))
+			return c.bypass(ctx, r, fmt.Errorf("%w: outside the cache's ranges", ErrNotHeld))
 		}
 		if err := l.notOpen(); err != nil && c.o.MemoryOnly {
 			return store.RangeResult{}, err

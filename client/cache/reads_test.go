@@ -100,9 +100,9 @@ func keep(t *testing.T, x *Cache, key string) {
 	}
 }
 
-// TestUncachedReads checks reads while nothing can be kept. A key is read once. A partly cached
-// range is read at most twice: first its gaps, then the whole range. These reads are not sent as
-// fills.
+// TestUncachedReads checks reads while the cache cannot keep anything. A key is read once. A partly
+// cached range is read at most twice: first its gaps, then the whole range. These reads are not
+// sent as fills.
 func TestUncachedReads(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		x := reads(t, Options{})
@@ -158,7 +158,7 @@ func TestUsedCopiesAreKept(t *testing.T) {
 }
 
 // TestWaitForFlight checks a read that waits for a flight. It ignores the flight's result if the
-// flight failed or started earlier, and waits no longer than its own context.
+// flight failed or started before the read, and stops waiting when its own context ends.
 func TestWaitForFlight(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		x := reads(t, Options{})
@@ -334,7 +334,7 @@ func TestFollowerReloadsLostRanges(t *testing.T) {
 	})
 }
 
-// TestFollowerCloseWaits checks that no code of a follower runs after Close has returned.
+// TestFollowerCloseWaits checks that none of a follower's code runs after Close has returned.
 func TestFollowerCloseWaits(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		f, _ := follows(t)

@@ -15,8 +15,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// frozen simulates the cache of a stopped program. It lists its copies when it is opened, but
-// acknowledges nothing unless the test does it explicitly.
+// frozen simulates the cache of a stopped program. It lists its copies when it is opened, but sends
+// no acknowledgments of its own.
 type frozen struct {
 	has     []keyrange.Range
 	opened  chan uint64

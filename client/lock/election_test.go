@@ -80,7 +80,7 @@ func wins(t testing.TB, got <-chan rig.Answer[*lock.Leading]) *lock.Leading {
 	}
 }
 
-// loses checks that a campaign has not ended.
+// loses checks that a campaign is still pending.
 func loses(t testing.TB, got <-chan rig.Answer[*lock.Leading]) {
 	t.Helper()
 	select {

@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// wires returns a client that connects through lines, one per member.
+// wires returns a client that connects to each member through its own Line, and those lines.
 func (c cluster) wires(t testing.TB) (*client.Client, []*inprocess.Line) {
 	t.Helper()
 	var list []*inprocess.Line

@@ -136,7 +136,7 @@ func TestSemaphore(t *testing.T) {
 
 // TestRWMutexSelfDeadlock checks that a session that holds the lock for reading gets an error
 // instead of a deadlock if it tries to lock it for writing, and vice versa. Once the session has
-// released the lock, it can lock it the other way.
+// released the lock, it can lock it for writing.
 func TestRWMutexSelfDeadlock(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)

@@ -54,7 +54,8 @@ func (s standIn) put(kind, value string) {
 	}
 }
 
-// stands makes the stand-in a candidate, and queues adds it to the queue behind the leader.
+// stands makes the stand-in a candidate, and leaves undoes that. queues adds it to the queue behind
+// the leader, and steps removes it.
 func (s standIn) stands() { s.put("~candidates/", `{"id":"heir"}`) }
 func (s standIn) queues() { s.put("/", "") }
 func (s standIn) leaves() { s.remove(s.key("~candidates/")) }
@@ -76,7 +77,7 @@ type scene struct {
 // A turn is an event that occurs while leadership is transferred to the heir.
 type turn struct {
 	name   string
-	before func(s *scene) // nil if nothing happens before
+	before func(s *scene) // called before the transfer, unless nil
 	// do runs before the nth matching request, which is refused unless do returns true.
 	at   func(s *scene, election string) func(*pb.Request) bool
 	n    int

@@ -107,7 +107,7 @@ func TestOutranked(t *testing.T) {
 }
 
 // TestCampaignDenied checks that a campaign fails if the candidate is not allowed to follow the
-// other candidates or to wait behind the leader, and if its key is deleted.
+// other candidates or to wait behind the leader, or if its key is deleted.
 func TestCampaignDenied(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)

@@ -112,7 +112,7 @@ func (q *waitQueue) enter(ctx context.Context, idle bool) (*ticket, error) {
 }
 
 // errBusy means that the queue is not empty, but contains no key that the ticket would wait for.
-var errBusy = errors.New("lock: other keys in the queue")
+var errBusy = errors.New("lock: the queue contains other keys")
 
 // attempt makes one attempt to take a ticket in the queue. If made is true and err is not nil, the
 // key was created, but there is no ticket.

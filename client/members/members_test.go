@@ -175,7 +175,7 @@ func TestRegisterWaitsForRelease(t *testing.T) {
 }
 
 // TestGroupWatchCompacted checks that a watch delivers only the differences after a compaction. It
-// repeats no join or end, and delivers nothing for members that remained (W1).
+// does not repeat joins or ends, and delivers nothing for members that remained (W1).
 func TestGroupWatchCompacted(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

@@ -13,7 +13,7 @@ import (
 )
 
 // TestUnknownOutcome checks the error if one attempt at a change may have been applied, or may be
-// applied later. The error reports this however the next attempt ends.
+// applied later. The error reports this no matter how the next attempt ends.
 func TestUnknownOutcome(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

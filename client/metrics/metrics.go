@@ -95,10 +95,11 @@ func (s Snapshot) All() iter.Seq[Number] {
 		counter("moves_total", "Moves of the connection to the leader.", s.Moves),
 		counter("failed_connects_total", "Failed attempts to connect to a member.", s.FailedConnects),
 		gauge("leases", "Leases kept alive.", float64(s.Leases)),
-		gauge("leases_in_jeopardy", "Leases in jeopardy: no longer valid, but perhaps not ended.",
+		gauge("leases_in_jeopardy",
+			"Leases in jeopardy: no longer valid, but possibly not expired yet.",
 			float64(s.InJeopardy)),
 		counter("renewals_total", "Attempts to renew a lease.", s.Renewals),
-		counter("repeated_renewals_total", "Attempts to renew a lease after a failed one.",
+		counter("repeated_renewals_total", "Retries of failed lease renewals.",
 			s.RepeatedRenewals),
 		counter("jeopardies_total", "Number of times that a lease entered jeopardy.", s.Jeopardies),
 		counter("expired_leases_total", "Leases that ended because they were not renewed in time.",
@@ -106,8 +107,8 @@ func (s Snapshot) All() iter.Seq[Number] {
 		counter("lost_leases_total", "Leases that the cluster reported as gone.", s.Lost),
 	}
 	if s.Leases > 0 {
-		list = append(list, gauge("valid_seconds", "How long all leases stay valid without renewals.",
-			s.Valid.Seconds()))
+		list = append(list, gauge("valid_seconds",
+			"Time until the first lease becomes invalid without renewals.", s.Valid.Seconds()))
 	}
 	for _, o := range outcomes {
 		n := counter("calls_total", "Completed calls.", s.Calls[o])

@@ -172,8 +172,9 @@ func (q *Queue) takeFromDead(
 		return 0, fault.In("queue: dead letters of", q.prefix, err)
 	}
 	if len(ids) > MaxBatch {
-		return 0, fault.In("queue: dead letters", "", fmt.Errorf("%w: %d in one call; must be at most %d",
-			client.ErrInvalid, len(ids), MaxBatch))
+		return 0, fault.In("queue: dead letters", "",
+			fmt.Errorf("%w: %d IDs in one call; the limit is %d",
+				client.ErrInvalid, len(ids), MaxBatch))
 	}
 	for i, id := range ids {
 		ok, err := q.takeOneFromDead(ctx, id, func(payload []byte) []store.Op {

@@ -193,7 +193,7 @@ func (q *Queue) await(ctx context.Context, w *client.Watcher, free map[string]bo
 }
 
 // errLook is the cause of a wait that timed out.
-var errLook = errors.New("queue: time to look again")
+var errLook = errors.New("queue: poll interval elapsed")
 
 func ignoreCompacted(err error) error {
 	if errors.Is(err, client.ErrCompacted) {

@@ -54,8 +54,9 @@ func TestWorkReleasesItem(t *testing.T) {
 	})
 }
 
-// TestLargestItem checks that a client with the same size limit can move any item to the dead
-// letters if the item could be pushed. The item is either returned or found expired.
+// TestLargestItem checks that any item that can be pushed can also be moved to the dead letters by
+// a client with the same size limit. The item moves when it is returned, or when a worker finds
+// that its claim has ended.
 func TestLargestItem(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		const most = 4000

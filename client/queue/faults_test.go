@@ -297,7 +297,7 @@ func TestCrowd(t *testing.T) {
 		c := rig.Through(t, r.Members[0], claims, func(n int) *pb.Response {
 			if racing {
 				i := claim(t, other)
-				if n == 2 { // the second time, the item no longer exists either
+				if n == 2 { // the second time, the item is acknowledged as well
 					if err := i.Ack(rig.Soon(t)); err != nil {
 						t.Error(err)
 					}
@@ -326,7 +326,7 @@ func TestCrowd(t *testing.T) {
 }
 
 // TestAckUnsure checks that an Ack whose responses were lost reports whether the item is done. If
-// the claim has ended and the item still exists, it is not done. If the item is gone, it is done.
+// the claim has ended, the item is done only if it no longer exists.
 func TestAckUnsure(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

@@ -227,7 +227,7 @@ func TestQueueNoStampede(t *testing.T) {
 		for _, q := range queues {
 			lost += q.Lost()
 		}
-		// If every worker tried every item, there would be 760.
+		// If every worker tried every item, 760 tries would fail.
 		if t.Logf("%d tries in vain for %d items", lost, items); lost > items*workers/2 {
 			t.Errorf("%d workers tried %d times in vain for %d items", workers, lost, items)
 		}

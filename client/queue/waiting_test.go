@@ -15,7 +15,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// looks counts how many contexts are derived from it.
+// looks is a context that counts the calls to its Deadline method. Every request makes at least
+// one.
 type looks struct {
 	context.Context
 	n atomic.Int64

@@ -170,7 +170,8 @@ func ExampleWatch() {
 	// up/bob expired
 }
 
-// Two keys at a time get their turn, and the others wait. Package lock builds semaphores on this.
+// It can be the turn of up to two keys at a time. The others wait. Package lock builds semaphores
+// on this.
 func ExampleWait() {
 	c, stop := inprocess.Client()
 	defer stop()

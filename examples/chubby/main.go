@@ -31,7 +31,7 @@ import (
 func main() {
 	endpoints := flag.String("endpoints", "127.0.0.1:2379", "members' client addresses")
 	d := demo{log: log.New(os.Stdout, "", 0)}
-	flag.DurationVar(&d.ttl, "ttl", 4*time.Second, "how long a session lives without a word")
+	flag.DurationVar(&d.ttl, "ttl", 4*time.Second, "session lifetime without a keep-alive")
 	flag.Parse()
 	d.cluster.Endpoints = strings.Split(*endpoints, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -73,13 +73,13 @@ func (d *demo) run(ctx context.Context) error {
 	if err := d.show(ctx, p); err != nil {
 		return err
 	}
-	d.log.Printf("%s falls silent", first.name)
+	d.log.Printf("%s stops renewing its session", first.name)
 	next, err := d.lead(ctx, second)
 	if err != nil {
 		return err
 	}
 	if first.valid() {
-		return errors.New("the lock was given away while its holder was valid")
+		return errors.New("the lock was granted to another session while its holder was valid")
 	}
 	if err := d.show(ctx, p); err != nil {
 		return err
@@ -90,9 +90,9 @@ func (d *demo) run(ctx context.Context) error {
 		return err
 	}
 	if err := s.write(old); !errors.Is(err, errSequencer) {
-		return fmt.Errorf("the file server took an old sequencer: %v", err)
+		return fmt.Errorf("the file server accepted an old sequencer: %v", err)
 	}
-	d.log.Printf("sequencer %d is refused after %d", old, next)
+	d.log.Printf("sequencer %d is rejected after %d", old, next)
 	return nil
 }
 
@@ -109,7 +109,7 @@ func (d *demo) lead(ctx context.Context, s *session) (sequencer lease.Token, err
 				Then: []store.Op{store.Put{Key: file, Value: []byte(s.name)}},
 			})
 			if err == nil && r.Succeeded {
-				d.log.Printf("%s has the lock, sequencer %d", s.name, held.Token())
+				d.log.Printf("%s holds the lock, sequencer %d", s.name, held.Token())
 				return held.Token(), nil
 			}
 		}
@@ -117,7 +117,7 @@ func (d *demo) lead(ctx context.Context, s *session) (sequencer lease.Token, err
 			return 0, context.Cause(ctx)
 		}
 		if err != nil && !errors.Is(err, lock.ErrLocked) {
-			d.log.Printf("%s tries again: %v", s.name, err)
+			d.log.Printf("%s is retrying: %v", s.name, err)
 		}
 	}
 }

@@ -80,7 +80,7 @@ func (s *session) lock(ctx context.Context) (*lock.Held, error) {
 	return lock.NewMutex(locks, lockName).LockWithin(ctx, s.proxy.ttl/4)
 }
 
-var errSequencer = errors.New("the sequencer is older than one seen before")
+var errSequencer = errors.New("the sequencer is older than the latest one seen")
 
 // server is a file server that checks sequencers locally by remembering the highest one.
 type server struct{ highest lease.Token }

@@ -30,8 +30,8 @@ func main() {
 	endpoints := flag.String("endpoints", "127.0.0.1:2379", "members' client addresses")
 	var d demo
 	flag.IntVar(&d.readers, "readers", 1000, "how many programs read the configuration")
-	flag.IntVar(&d.changes, "changes", 20, "how often it is changed")
-	flag.DurationVar(&d.pause, "pause", 250*time.Millisecond, "from a change to the next")
+	flag.IntVar(&d.changes, "changes", 20, "how many times to change the configuration")
+	flag.DurationVar(&d.pause, "pause", 250*time.Millisecond, "time between changes")
 	flag.Parse()
 	d.cluster.Endpoints, d.out = strings.Split(*endpoints, ","), os.Stdout
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -104,9 +104,9 @@ func (d *demo) run(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if n := d.reopened.Load(); n > 0 {
-		fmt.Fprintf(d.out, "%d readers were cut off for longer than their TTL, and started over\n", n)
+		fmt.Fprintf(d.out, "%d readers were cut off for longer than their TTL and restarted\n", n)
 	}
-	fmt.Fprintf(d.out, "%.0f reads a second, %d of %d from the cluster; none was old\n",
+	fmt.Fprintf(d.out, "%.0f reads a second, %d of %d from the cluster; none was stale\n",
 		float64(d.reads.Load())/time.Since(begin).Seconds(), d.fills.Load(), d.reads.Load())
 	return nil
 }
@@ -199,7 +199,8 @@ func (d *demo) check(ctx context.Context, config *cache.Cache) error {
 	for _, kv := range r.KVs {
 		n, err := strconv.ParseInt(string(kv.Value), 10, 64)
 		if err != nil || n < least || string(kv.Value) != string(r.KVs[0].Value) {
-			return fmt.Errorf("%s is %q after change %d was acknowledged", kv.Key, kv.Value, least)
+			return fmt.Errorf("%s is %q, although change %d was acknowledged",
+				kv.Key, kv.Value, least)
 		}
 	}
 	return nil

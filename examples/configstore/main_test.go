@@ -21,7 +21,7 @@ func TestConfigstore(t *testing.T) {
 		if err := d.run(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if !strings.HasSuffix(out.String(), "none was old\n") {
+		if !strings.HasSuffix(out.String(), "none was stale\n") {
 			t.Errorf("it says %q", out.String())
 		}
 	})

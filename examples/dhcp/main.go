@@ -32,7 +32,7 @@ import (
 func main() {
 	endpoints := flag.String("endpoints", "127.0.0.1:2379", "members' client addresses")
 	d := demo{log: log.New(os.Stdout, "", 0)}
-	flag.IntVar(&d.hosts, "hosts", 5, "how many hosts ask for an address")
+	flag.IntVar(&d.hosts, "hosts", 5, "number of hosts that request an address")
 	flag.DurationVar(&d.ttl, "ttl", 3*time.Second, "how long an address is leased")
 	flag.Parse()
 	d.cluster.Endpoints = strings.Split(*endpoints, ",")
@@ -58,7 +58,7 @@ type server struct {
 	down atomic.Bool
 }
 
-var errDown = errors.New("the server does not answer")
+var errDown = errors.New("the server does not respond")
 
 // offer is a server's answer to a host. The host measures the TTL from before its request.
 type offer struct {
@@ -162,17 +162,18 @@ func (d *demo) run(ctx context.Context) error {
 		d.log.Printf("%s has %s", hosts[i].name, hosts[i].offer.address)
 	}
 	servers[0].down.Store(true)
-	d.log.Printf("%s is gone", servers[0].name)
+	d.log.Printf("%s is down", servers[0].name)
 	if err := d.live(ctx, hosts, 2*d.ttl); err != nil {
 		return err
 	}
 	silent := hosts[0]
-	d.log.Printf("%s falls silent", silent.name)
+	d.log.Printf("%s stops renewing its lease", silent.name)
 	if err := d.free(ctx, servers[1], silent.offer); err != nil {
 		return err
 	}
 	if left := time.Until(silent.until); left > 0 {
-		return fmt.Errorf("%s is free, and %s may use it for %v", silent.offer.address, silent.name, left)
+		return fmt.Errorf("%s is free, but %s may still use it for %v",
+			silent.offer.address, silent.name, left)
 	}
 	return d.live(ctx, hosts[1:], 0)
 }
@@ -189,10 +190,10 @@ func (d *demo) live(ctx context.Context, hosts []*host, span time.Duration) erro
 				return err
 			}
 			if h.offer.address != before && !lapsed {
-				return fmt.Errorf("%s had %s, and has %s", h.name, before, h.offer.address)
+				return fmt.Errorf("%s had %s, but now has %s", h.name, before, h.offer.address)
 			}
 			if other, taken := owners[h.offer.address]; taken {
-				return fmt.Errorf("%s and %s have %s", other, h.name, h.offer.address)
+				return fmt.Errorf("%s and %s both have %s", other, h.name, h.offer.address)
 			}
 			owners[h.offer.address] = h.name
 		}

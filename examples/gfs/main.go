@@ -28,9 +28,9 @@ import (
 func main() {
 	endpoints := flag.String("endpoints", "127.0.0.1:2379", "members' client addresses")
 	d := demo{log: log.New(os.Stdout, "", 0)}
-	flag.IntVar(&d.servers, "servers", 3, "how many chunk servers there are")
-	flag.IntVar(&d.chunks, "chunks", 4, "how many chunks there are")
-	flag.DurationVar(&d.ttl, "ttl", 3*time.Second, "how long a lease is")
+	flag.IntVar(&d.servers, "servers", 3, "number of chunk servers")
+	flag.IntVar(&d.chunks, "chunks", 4, "number of chunks")
+	flag.DurationVar(&d.ttl, "ttl", 3*time.Second, "TTL of a lease")
 	flag.Parse()
 	d.cluster.Endpoints = strings.Split(*endpoints, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -98,10 +98,10 @@ func (d *demo) run(ctx context.Context) error {
 	// A request that the lost primary sent before it was disconnected arrives only now.
 	for _, s := range lost.others {
 		if err := s.append(chunkName(0), version, "late"); !errors.Is(err, errOld) {
-			return fmt.Errorf("%s took an order of an old primary: %v", s.name, err)
+			return fmt.Errorf("%s accepted a request from an old primary: %v", s.name, err)
 		}
 	}
-	d.log.Println("an order of the old primary came late, and was refused")
+	d.log.Println("a late request from the old primary was rejected")
 	return m.check(d.chunks, lost, written)
 }
 
@@ -116,13 +116,14 @@ func (m *master) check(chunks int, lost *server, written int) error {
 		total += len(want)
 		for _, s := range m.servers {
 			if s != lost && !slices.Equal(s.read(name), want) {
-				return fmt.Errorf("%s: %s has %q, the primary %q", name, s.name, s.read(name), want)
+				return fmt.Errorf("%s: %s has %q, but the primary has %q",
+					name, s.name, s.read(name), want)
 			}
 		}
 	}
 	if total < written {
-		return fmt.Errorf("%d records of %d are there", total, written)
+		return fmt.Errorf("found only %d of %d records", total, written)
 	}
-	m.log.Printf("all %d records are in all live replicas, in one order", written)
+	m.log.Printf("all %d records are in all live replicas, in the same order", written)
 	return nil
 }

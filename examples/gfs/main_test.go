@@ -23,7 +23,7 @@ func TestGFS(t *testing.T) {
 		if err := d.run(t.Context()); err != nil {
 			t.Errorf("%v after\n%s", err, out.String())
 		}
-		if !strings.HasSuffix(out.String(), "in all live replicas, in one order\n") {
+		if !strings.HasSuffix(out.String(), "in all live replicas, in the same order\n") {
 			t.Errorf("it says %q", out.String())
 		}
 	})

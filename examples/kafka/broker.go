@@ -59,7 +59,7 @@ func (d *demo) start(ctx context.Context, id string) (*broker, error) {
 		// A broker that is disconnected for longer than its TTL loses everything and starts over.
 		for ctx.Err() == nil {
 			if err := b.session(ctx); ctx.Err() == nil {
-				d.log.Printf("%s starts over: %v", id, err)
+				d.log.Printf("%s is restarting: %v", id, err)
 			}
 		}
 	})

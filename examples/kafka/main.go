@@ -29,9 +29,9 @@ import (
 func main() {
 	endpoints := flag.String("endpoints", "127.0.0.1:2379", "members' client addresses")
 	d := demo{log: log.New(os.Stdout, "", 0)}
-	flag.IntVar(&d.brokers, "brokers", 3, "how many brokers there are")
-	flag.IntVar(&d.partitions, "partitions", 6, "how many partitions there are")
-	flag.DurationVar(&d.ttl, "ttl", 3*time.Second, "how long a broker's lease is")
+	flag.IntVar(&d.brokers, "brokers", 3, "number of brokers")
+	flag.IntVar(&d.partitions, "partitions", 6, "number of partitions")
+	flag.DurationVar(&d.ttl, "ttl", 3*time.Second, "TTL of a broker's lease")
 	flag.Parse()
 	d.cluster.Endpoints = strings.Split(*endpoints, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -75,9 +75,9 @@ func (d *demo) run(ctx context.Context) error {
 	}
 	controller := string(who.Value)
 	if brokers[controller] == nil {
-		return fmt.Errorf("%q is the controller", controller)
+		return fmt.Errorf("the controller is %q, which is not a broker", controller)
 	}
-	d.log.Printf("%s, the controller, dies", controller)
+	d.log.Printf("stopping %s, the controller", controller)
 	brokers[controller].stop()
 	delete(brokers, controller)
 	return d.settled(ctx, c, brokers)

@@ -29,8 +29,8 @@ import (
 func main() {
 	endpoints := flag.String("endpoints", "127.0.0.1:2379", "members' client addresses")
 	d := demo{log: log.New(os.Stdout, "", 0)}
-	flag.IntVar(&d.replicas, "replicas", 3, "how many replicas there are")
-	flag.DurationVar(&d.ttl, "ttl", time.Second, "how long a secondary's lease is")
+	flag.IntVar(&d.replicas, "replicas", 3, "number of replicas")
+	flag.DurationVar(&d.ttl, "ttl", time.Second, "TTL of a secondary's lease")
 	flag.Parse()
 	d.cluster.Endpoints = strings.Split(*endpoints, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -97,14 +97,14 @@ func (d *demo) use(ctx context.Context, g *group) error {
 			return err
 		}
 	}
-	d.log.Printf("%s is the primary, and has written", old.name)
+	d.log.Printf("%s is the primary and has written a value", old.name)
 	old.cutOff()
 	next, err := g.serving(ctx, old)
 	if err != nil {
 		return err
 	}
 	if value, err := old.read(); err == nil {
-		return fmt.Errorf("%s is the primary, and %s still answers %q", next.name, old.name, value)
+		return fmt.Errorf("%s is the primary, but %s still returns %q", next.name, old.name, value)
 	}
 	value, err := next.read()
 	for err != nil || value != "one" {
@@ -116,6 +116,6 @@ func (d *demo) use(ctx context.Context, g *group) error {
 		}
 		value, err = next.read()
 	}
-	d.log.Printf("%s is cut off and answers nobody; %s has what it wrote", old.name, next.name)
+	d.log.Printf("%s is cut off and rejects reads; %s has its data", old.name, next.name)
 	return nil
 }

@@ -24,7 +24,7 @@ func TestNiobe(t *testing.T) {
 		if err := d.run(t.Context()); err != nil {
 			t.Errorf("%v after\n%s", err, out.String())
 		}
-		if !strings.Contains(out.String(), "answers nobody") {
+		if !strings.Contains(out.String(), "rejects reads") {
 			t.Errorf("it says %q", out.String())
 		}
 	})

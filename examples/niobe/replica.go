@@ -12,8 +12,8 @@ import (
 
 var (
 	errCutOff = errors.New("the replica is cut off")
-	errLease  = errors.New("not the primary, or without the lease of a secondary")
-	errOld    = errors.New("the configuration is a newer one")
+	errLease  = errors.New("not the primary, or missing a lease from a secondary")
+	errOld    = errors.New("the replica has a different configuration")
 )
 
 // granted is the ID of the only lease granted by a secondary.

@@ -122,7 +122,7 @@ func configure(ctx context.Context, c *client.Client) error {
 			return err
 		}
 	}
-	fmt.Fprintln(out, "1000 reads asked the cluster", config.Stats().Fills, "times")
+	fmt.Fprintln(out, "1000 reads queried the cluster", config.Stats().Fills, "times")
 	return nil
 }
 

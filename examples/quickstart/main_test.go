@@ -23,7 +23,7 @@ func TestQuickstart(t *testing.T) {
 	const want = `host-1 serves at 10.0.0.1:80
 the leader is at 10.0.0.1:80
 posted under the lock: true
-1000 reads asked the cluster 1 times
+1000 reads queried the cluster 1 times
 a mail to ann
 `
 	if text.String() != want {

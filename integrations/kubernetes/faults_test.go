@@ -210,7 +210,7 @@ func (p *process) stop(d time.Duration) {
 	<-time.After(d)
 	for _, l := range p.lines {
 		l.SetFrozen(false)
-		l.Break() // the packets dropped meanwhile are lost
+		l.Break() // connections that lost data remain frozen
 	}
 	p.mu.Lock()
 	p.resumed = nil

@@ -135,7 +135,7 @@ func TestCutOff(t *testing.T) {
 			t.Fatalf("%s leads first", got)
 		}
 		c.run(ctx, "b")
-		// b must not lead while a leads, even though a's record does not change.
+		// Candidate b must not lead while a leads, even though the record of a does not change.
 		time.Sleep(10 * ttl)
 		cut := time.Now()
 		c.rig.Cut(client1)

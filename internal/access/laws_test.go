@@ -15,7 +15,7 @@ import (
 // A world consists of a lease and a caller with a single permission.
 type world struct {
 	root, bound bool
-	has         Kind // the permission on all names that begin with n; Read means no permission
+	has         Kind // the permission on all names that begin with n; Read stands for none
 	lease       Lease
 }
 

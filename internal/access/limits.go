@@ -30,7 +30,7 @@ const (
 
 var resourceNames = [Resources]struct{ name, of string }{
 	{"leases", "leases"},
-	{"lease-keys", "keys on leases"},
+	{"lease-keys", "keys attached to leases"},
 	{"bytes", "bytes of keys and leases"},
 	{"rate", "requests per second at one member"},
 }
@@ -95,7 +95,7 @@ type LimitError struct {
 
 // Error describes the limit and how much of it is in use.
 func (e *LimitError) Error() string {
-	of := fmt.Sprintf("limit of %s is reached: %s may have %d",
+	of := fmt.Sprintf("limit on %s reached: %s may have %d",
 		resourceNames[int(e.What)%Resources].of, readable(e.Principal), e.Limit)
 	if e.What == Rate || e.Used < 0 {
 		return of

@@ -135,18 +135,18 @@ func TestBadLimits(t *testing.T) {
 	}
 }
 
-// TestLimitTexts checks that an error message names the limit and who it applies to. It also states
-// the usage if the caller is permitted to see it.
+// TestLimitTexts checks that an error message names the limit and the principal that it applies to.
+// It also states the usage if the caller is permitted to see it.
 func TestLimitTexts(t *testing.T) {
 	for want, e := range map[string]LimitError{
-		"limit of leases is reached: alice may have 3, has 2 and requested 2 more": {
+		"limit on leases reached: alice may have 3, has 2 and requested 2 more": {
 			"alice", Leases, 3, 2, 2,
 		},
-		"limit of keys on leases is reached: alice may have 3, has 0 and requested 4 more": {
+		"limit on keys attached to leases reached: alice may have 3, has 0 and requested 4 more": {
 			"alice", LeaseKeys, 3, 0, 4,
 		},
-		"limit of leases is reached: \"a b\" may have 3":                        {"a b", Leases, 3, -1, 1},
-		"limit of requests per second at one member is reached: bob may have 9": {"bob", Rate, 9, 9, 1},
+		"limit on leases reached: \"a b\" may have 3":                        {"a b", Leases, 3, -1, 1},
+		"limit on requests per second at one member reached: bob may have 9": {"bob", Rate, 9, 9, 1},
 	} {
 		if got := e.Error(); got != want {
 			t.Errorf("%+v: %s\nwant %s", e, got, want)

@@ -136,7 +136,7 @@ func resource(name string) Resource {
 	return Resource(Resources)
 }
 
-// questions checks each line on behalf of a caller.
+// questions checks the request on each line for the given caller.
 func (s *script) questions() string {
 	who := Caller{User: s.arg("as")}
 	for _, a := range s.d.CmdArgs {

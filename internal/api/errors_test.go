@@ -218,7 +218,7 @@ func TestError(t *testing.T) {
 		{errors.New("x: unlisted"), status.Error(codes.Unknown, "x: unlisted")},
 		{
 			&lease.TTLError{Got: 1, Min: 5, Max: 9},
-			status.Error(codes.InvalidArgument, "lease ttl 1 ms is not within 5 and 9 ms"),
+			status.Error(codes.InvalidArgument, "lease ttl 1 ms is not between 5 and 9 ms"),
 		},
 	} {
 		got := Error(tt.err)
@@ -291,16 +291,16 @@ func TestClientsRecognize(t *testing.T) {
 		case w.from == context.Canceled, w.from == context.DeadlineExceeded, //nolint:errorlint
 			w.from == lease.ErrBadID: //nolint:errorlint
 		case w.from == fsm.ErrSessionNotFound: //nolint:errorlint // etcd has no sessions
-		case w.from == fsm.ErrBadHolds, w.from == fsm.ErrTooManyHolds, //nolint:errorlint // or holds
-			w.from == fsm.ErrOwnerHolds: //nolint:errorlint
-		case w.from == lease.ErrBound: //nolint:errorlint // or bound leases
-		case w.from == fsm.ErrTooManyAlarms: //nolint:errorlint // or a limit on alarms
-		case w.from == replica.ErrVersion: //nolint:errorlint // or commands by version
+		case w.from == fsm.ErrBadHolds, w.from == fsm.ErrTooManyHolds, //nolint:errorlint
+			w.from == fsm.ErrOwnerHolds: //nolint:errorlint // etcd has no holds
+		case w.from == lease.ErrBound: //nolint:errorlint // etcd has no bound leases
+		case w.from == fsm.ErrTooManyAlarms: //nolint:errorlint // etcd has no limit on alarms
+		case w.from == replica.ErrVersion: //nolint:errorlint // etcd has no versioned commands
 		case w.from == access.ErrPermissionNotGiven: //nolint:errorlint // etcd's client lacks it
 		case w.from == login.ErrPasswordTooLong, //nolint:errorlint // Unknown in etcd
 			w.from == login.ErrVerifyOnly, w.from == login.ErrNoTokens: //nolint:errorlint
-		case w.from == login.ErrTooManyFailures: //nolint:errorlint // or a limit on logins
-		case w.from == fsm.ErrUnreadable: //nolint:errorlint // or such commands
+		case w.from == login.ErrTooManyFailures: //nolint:errorlint // etcd has no such limit
+		case w.from == fsm.ErrUnreadable: //nolint:errorlint // etcd has no such error
 		default:
 			t.Errorf("%v: clients do not recognize %q", w.from, s.Message())
 		}

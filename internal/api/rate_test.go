@@ -166,7 +166,7 @@ func TestLimitErrors(t *testing.T) {
 			t.Errorf("%v: code %v, retries %v", err, s.Code(), retries)
 		}
 	}
-	const text = "limit of leases is reached: alice may have 2, has 2 and requested 1 more"
+	const text = "limit on leases reached: alice may have 2, has 2 and requested 1 more"
 	s := status.Convert(Error(leases))
 	if s.Code() != codes.ResourceExhausted || s.Message() != text {
 		t.Errorf("%v", s)

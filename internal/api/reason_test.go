@@ -27,7 +27,7 @@ func TestReason(t *testing.T) {
 		{lease.ErrNotFound, notFound, notFound, codes.NotFound, "lease not found"},
 		{
 			fmt.Errorf("grant: %w", &lease.TTLError{Got: 1, Min: 5, Max: 9}), invalid, invalid,
-			codes.InvalidArgument, "grant: lease: ttl 1 ms is not within 5 and 9 ms",
+			codes.InvalidArgument, "grant: lease: ttl 1 ms is not between 5 and 9 ms",
 		},
 		{
 			&lease.KeyLimitError{ID: 1, Limit: 2}, pb.Reason_REASON_TOO_MANY_KEYS,

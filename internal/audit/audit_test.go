@@ -284,7 +284,8 @@ func TestFlushDuringWrite(t *testing.T) {
 	})
 }
 
-// TestRunWrites checks that records that no call waits for are written soon, and also at the end.
+// TestRunWrites checks that records that no call waits for are written after a short delay, and
+// when Run ends.
 func TestRunWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := &disk{room: 1 << 20}

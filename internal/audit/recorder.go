@@ -165,7 +165,7 @@ func (a *Recorder) Run(ctx context.Context, at uint64) {
 	done := make(chan struct{})
 	go func() { defer close(done); a.followLeases(ctx, at) }()
 	a.log.Run(ctx, func(err error) {
-		a.logger.Error("dropping records of the audit log; see leasehold_audit_dropped_total",
+		a.logger.Error("dropping audit records; see leasehold_audit_dropped_total",
 			"error", err)
 	})
 	<-done
@@ -221,6 +221,6 @@ func (a *Recorder) recordLeases(at uint64) uint64 {
 // Close writes the remaining records. It must be called after the last call.
 func (a *Recorder) Close() {
 	if err := a.log.Close(); err != nil {
-		a.logger.Error("the last records of the audit log are lost", "error", err)
+		a.logger.Error("the last records of the audit log were lost", "error", err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Delays double up to the limit, no matter how many failures there were.
+// TestDelay checks that delays double up to the limit, no matter how many failures there were.
 func TestDelay(t *testing.T) {
 	const first, most = 5 * time.Millisecond, 500 * time.Millisecond
 	for failures, want := range map[int]time.Duration{
@@ -19,7 +19,7 @@ func TestDelay(t *testing.T) {
 	}
 }
 
-// Without a delay there is none.
+// TestNoDelay checks that Delay returns 0 if the delay would be at most a nanosecond.
 func TestNoDelay(t *testing.T) {
 	for _, most := range []time.Duration{0, 1} {
 		if d := Delay(3, 0, most); d != 0 {
@@ -31,7 +31,7 @@ func TestNoDelay(t *testing.T) {
 	}
 }
 
-// Sleep returns when its time is up, and earlier if the context ends.
+// TestSleep checks that Sleep returns when its time is up, and earlier if the context ends.
 func TestSleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -204,7 +204,7 @@ func (b *Reader) Next() (chunk []byte, ok bool, err error) {
 		return nil, false, err
 	}
 	if crc32.Checksum(chunk, castagnoli) != binary.BigEndian.Uint32(head) {
-		return nil, false, fmt.Errorf("%w: it begins at byte %d", ErrChunk, at)
+		return nil, false, fmt.Errorf("%w: the chunk begins at byte %d", ErrChunk, at)
 	}
 	if at != int64(len(magic)) {
 		return chunk, true, nil
@@ -231,7 +231,7 @@ func (b *Reader) Finish(needSum bool) error {
 		return err
 	}
 	if len(bytes.Trim(zeros, "\x00")) > 0 {
-		return fmt.Errorf("%w: bytes other than zero at its end", ErrNotWhole)
+		return fmt.Errorf("%w: its padding contains nonzero bytes", ErrNotWhole)
 	}
 	sum := make([]byte, sha256.Size+1)
 	n, err := io.ReadFull(b.r, sum)

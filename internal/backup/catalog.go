@@ -182,7 +182,7 @@ func (c *Catalog) Newest(now time.Time) (newest Full, ok bool) {
 
 // ErrOtherCluster means that a target has backups of another cluster, or of the cluster from which
 // this one was restored.
-var ErrOtherCluster = errors.New("backup: the target has backups of another cluster")
+var ErrOtherCluster = errors.New("backup: the target contains backups of another cluster")
 
 // manifestFormat identifies the format of a target.
 const manifestFormat = "leasehold backups 1"
@@ -213,7 +213,7 @@ func ReadManifest(b []byte) (h History, err error) {
 		return h, fmt.Errorf("%w: %s: %w", ErrNotWhole, ManifestName, err)
 	}
 	if m.Format != manifestFormat {
-		return h, fmt.Errorf("%w: %s says that the format is %q, and this release reads %q",
+		return h, fmt.Errorf("%w: the format in %s is %q, but this release reads %q",
 			ErrNotWhole, ManifestName, m.Format, manifestFormat)
 	}
 	h.Cluster, err = strconv.ParseUint(m.Cluster, 16, 64)

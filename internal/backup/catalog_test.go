@@ -112,7 +112,7 @@ func TestExpired(t *testing.T) {
 		{Name: "mine"},
 		{Name: full(31, 1, 31).Name + PartSuffix},
 		log(1, 1, 9, 1, 9), log(10, 1, 20, 1, 19), log(15, 1, 25, 1, 25), log(26, 1, 40, 1, 40),
-		log(11, 9, 18, 9, 35), // from a generation after that of the backup that is kept
+		log(11, 9, 18, 9, 35), // from a later generation than the backup that is kept
 	})
 	for keep, want := range map[int][]Object{
 		4: nil, 3: nil,

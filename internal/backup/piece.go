@@ -144,7 +144,7 @@ func (p *Piece) check() error {
 		before = m.Index
 	}
 	if len(p.Entries) == 0 || before != p.Last().Index {
-		return fmt.Errorf("%w: it does not say when its last entry was committed", ErrNotWhole)
+		return fmt.Errorf("%w: the commit time of its last entry is missing", ErrNotWhole)
 	}
 	return nil
 }

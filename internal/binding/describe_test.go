@@ -59,7 +59,7 @@ func TestDescribe(t *testing.T) {
 		is("after reloading the same file")
 
 		reload(strings.Replace(good, "user: api", "usr: api", 1))
-		want.LoadError = "--auth-config: " + path + `:13: unknown setting "usr" of an element of ` +
+		want.LoadError = "--auth-config: " + path + `:13: unknown setting "usr" in an element of ` +
 			`bindings; did you mean "user"?`
 		is("with a mistake")
 

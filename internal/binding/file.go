@@ -157,13 +157,13 @@ var reserved = []string{"dns", "spiffe"}
 func (s *issuerSettings) check() error {
 	switch {
 	case !issuerName.MatchString(s.Name) || slices.Contains(reserved, s.Name):
-		return fmt.Errorf("an issuer needs a name of lower-case letters, digits, dots and dashes, other "+
-			"than %s, not %q", strings.Join(reserved, " and "), s.Name)
+		return fmt.Errorf("an issuer needs a name of lower-case letters, digits, dots and dashes "+
+			"(%s are reserved), not %q", strings.Join(reserved, " and "), s.Name)
 	case s.URL == "":
-		return fmt.Errorf("issuer %s needs a url, the same as the iss claim of its tokens", s.Name)
+		return fmt.Errorf("issuer %s needs a url that equals the iss claim of its tokens", s.Name)
 	case len(s.Audiences) == 0 || slices.Contains(s.Audiences, ""):
-		return fmt.Errorf("issuer %s needs audiences: the names for this cluster in its "+
-			"tokens", s.Name)
+		return fmt.Errorf("issuer %s needs audiences: values of the aud claim that "+
+			"identify this cluster", s.Name)
 	case s.KeysURL != "" && s.KeysFile != "":
 		return fmt.Errorf("issuer %s has both keys-url and keys-file; omit one of them", s.Name)
 	case *s.Leeway < 0 || *s.Leeway > maxLeeway:

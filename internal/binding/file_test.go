@@ -41,11 +41,11 @@ func TestParseErrors(t *testing.T) {
 	for _, c := range []struct{ before, after, want string }{
 		{
 			"refresh: 1m", "refrseh: 1m",
-			`:9: unknown setting "refrseh" of an element of issuers; did you mean "refresh"?`,
+			`:9: unknown setting "refrseh" in an element of issuers; did you mean "refresh"?`,
 		},
 		{
 			"bindings:", "bindnigs:",
-			`:11: unknown setting "bindnigs" of the file; did you mean "bindings"?`,
+			`:11: unknown setting "bindnigs" in the file; did you mean "bindings"?`,
 		},
 		{"user: api", "user: api\n    user: b", ":14: user is already set, on line 13"},
 		{"common-names: false", `common-names: "no"`, ":1: common-names must be true or false"},

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A line that consists of a code and a text is split into the two, and no other line is.
+// TestReport checks that a line is split if and only if it consists of a code and a text.
 func TestReport(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string][2]string{
@@ -23,7 +23,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// Every code is documented, and nothing else is called a code.
+// TestDocumented checks that every code is documented, and nothing else is called a code.
 func TestDocumented(t *testing.T) {
 	t.Parallel()
 	code, err := os.ReadFile("cause.go")

@@ -70,7 +70,8 @@ type piece struct {
 func (c *Channel) receiveLocked(f *pb.RelayFrame) error {
 	if f.Window > 0 {
 		if f.Window > 2*window || c.sendWindow+int(f.Window) > window {
-			return fmt.Errorf("%w: it raised the window by %d bytes, which is too many", errProtocol, f.Window)
+			return fmt.Errorf("%w: it increased the window by too many bytes: %d",
+				errProtocol, f.Window)
 		}
 		c.sendWindow += int(f.Window)
 		notify(c.writable)
@@ -83,7 +84,7 @@ func (c *Channel) receiveLocked(f *pb.RelayFrame) error {
 		// The other end may send a frame as long as any of the window is left, so only its last
 		// frame may exceed the window.
 		if len(f.Data) > pieceSize || c.recvUsed >= window || c.halfClosed {
-			return fmt.Errorf("%w: %d bytes on channel %d with %d unread",
+			return fmt.Errorf("%w: unexpected frame of %d bytes on channel %d (%d bytes unread)",
 				errProtocol, len(f.Data), c.id, c.recvUsed)
 		}
 		c.recvUsed += n

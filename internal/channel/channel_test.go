@@ -247,7 +247,7 @@ func TestEnds(t *testing.T) {
 		}
 		c := open(t, relay, "ended")
 		at = <-calls
-		send(t, at.Channel, make([]byte, window)) // long enough that the end has to wait behind it
+		send(t, at.Channel, make([]byte, window)) // fills the window, so the end must wait
 		at.End(&pb.RelayEnd{Message: "why"})
 		if err := c.Send(t.Context(), []byte("late")); err != nil && !errors.Is(err, errEnded) {
 			t.Error(err) // the end may or may not have arrived
@@ -480,8 +480,8 @@ func TestReadsNothing(t *testing.T) {
 	}
 }
 
-// TestOutcomesAreBounded checks that outcomes that a relay does not read are limited by the number
-// of its groups.
+// TestOutcomesAreBounded checks that a relay that does not read its outcomes is rejected once they
+// contain too many groups in total.
 func TestOutcomesAreBounded(t *testing.T) {
 	const groups = 64
 	l := New(nil, 1<<20, func(*Channel, *pb.RelayCall) func() { return nil })

@@ -329,7 +329,7 @@ func (l *Link) refusesLocked(call *pb.RelayCall) string {
 		return fmt.Sprintf("the relay has %d calls in flight; use more relays", len(l.channels))
 	}
 	if n := proto.Size(call); n > maxCall {
-		return fmt.Sprintf("the call's headers have %d bytes, more than the limit of %d", n, maxCall)
+		return fmt.Sprintf("the call's headers are %d bytes long; the limit is %d", n, maxCall)
 	}
 	return ""
 }

@@ -107,8 +107,8 @@ func (l *listeners) interrupt() bool {
 	return len(l.all) > 0
 }
 
-// capture stores a command's output until the command ends. It calls do once, when the output
-// matches on.
+// capture stores a command's output until the command ends. It calls the function do when the
+// output first matches the pattern on.
 type capture struct {
 	on *regexp.Regexp // nil if do is never called
 	do func() (over bool)

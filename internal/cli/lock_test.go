@@ -83,7 +83,7 @@ func start(t *testing.T, args ...string) *running {
 	return r
 }
 
-// end waits for the command to exit and calls meanwhile periodically until it does.
+// end waits for the command to exit, and calls the function meanwhile every 100 ms until then.
 func (r *running) end(t *testing.T, meanwhile func()) {
 	t.Helper()
 	late := time.After(45 * time.Second)

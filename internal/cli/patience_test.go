@@ -83,7 +83,7 @@ func (m *silent) Describe(context.Context, *pb.DescribeRequest) (*pb.DescribeRes
 }
 
 // TestKeepAliveOnceOfSilentMember checks that a renewal times out if the member does not answer.
-// The error must not blame the connection, because there is one.
+// The error must not blame the connection, because the client is connected.
 func TestKeepAliveOnceOfSilentMember(t *testing.T) {
 	tier.Campaign(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -51,7 +51,7 @@ func writeCommands(w io.Writer, title string, cmd *cobra.Command, group string) 
 
 func writeFlags(w io.Writer, cmd *cobra.Command) {
 	if !cmd.HasParent() {
-		fmt.Fprintf(w, "\nFlags of every client command, each also an environment variable "+
+		fmt.Fprintf(w, "\nFlags of every client command. Each can also be set in the environment "+
 			"(LEASEHOLD_ENDPOINTS\nor ETCDCTL_ENDPOINTS for --endpoints, and so on):\n%s",
 			cmd.LocalFlags().FlagUsages())
 		return

@@ -128,8 +128,8 @@ func TestHasIsBounded(t *testing.T) {
 	}
 }
 
-// TestHasOfLongKeys checks that no matter how long the keys are, the list returned by Reopen is
-// limited to maxReopenBytes or the held ranges.
+// TestHasOfLongKeys checks that no matter how long the keys are, the list returned by Reopen takes
+// at most maxReopenBytes, or consists of the held ranges.
 func TestHasOfLongKeys(t *testing.T) {
 	s, _ := newSet(Config[pair]{
 		Holds:      []keyrange.Range{{Key: "a", End: "m"}, {Key: "n", End: "z"}, {Key: "zz"}},

@@ -18,7 +18,7 @@ import (
 )
 
 // ErrNotSpoken means that the peer does not support this protocol. It may support gRPC.
-var ErrNotSpoken = errors.New("direct: the peer does not speak " + Protocol)
+var ErrNotSpoken = errors.New("direct: the peer does not support " + Protocol)
 
 // Open opens a stream for a method on a connection. It sends the outgoing metadata of ctx. The
 // stream owns the connection and closes it when ctx or the stream ends, or if Open fails. Open

@@ -238,7 +238,7 @@ func TestBadClients(t *testing.T) {
 	}
 	begin := first + frame(flagMetadata, 0, "")
 	for name, of := range map[string]struct{ sent, want string }{
-		"unknown method": {Protocol + " /x/Y\n" + frame(flagMetadata, 0, ""), "no stream"},
+		"unknown method": {Protocol + " /x/Y\n" + frame(flagMetadata, 0, ""), "unknown method"},
 		"no metadata":    {first + frame(flagMessage, 0, ""), "flags"},
 		"bad metadata":   {first + frame(flagMetadata, 4, "a=b\n"), "name: value"},
 		"much metadata":  {first + frame(flagMetadata, maxHead+1, ""), "metadata too long"},
@@ -343,8 +343,8 @@ func (b *boundary) Read(p []byte) (int, error) {
 }
 
 // TestHeld checks that a message that does not arrive together with its header is charged to an
-// account, starting before its memory is allocated and until the handler receives it. The account
-// can close the connection.
+// account from before its memory is allocated until the handler receives it. The account can close
+// the connection.
 func TestHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := new(ledger)
@@ -426,9 +426,9 @@ func (a *ledger) Close() {
 	}
 }
 
-// TestPaced checks that a stream receives only when its account permits it, and that the stream can
-// end immediately while it waits for that. The account admits three messages and then blocks until
-// it is closed.
+// TestPaced checks that a stream receives only when its account permits it, and that it can end
+// immediately while it waits for permission. The account admits three messages and then blocks
+// until it is closed.
 func TestPaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		closed := make(chan struct{})
@@ -478,7 +478,7 @@ func FuzzServer(f *testing.F) {
 	})
 }
 
-// mute is a given connection whose peer receives nothing.
+// mute is like given, but discards what is written to it.
 type mute struct{ given }
 
 func (*mute) Write(b []byte) (int, error) { return len(b), nil }

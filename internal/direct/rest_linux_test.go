@@ -14,7 +14,7 @@ import (
 // withSocket wraps a connection that has a socket, as a listener does.
 type withSocket struct{ net.Conn }
 
-// Socket returns the underlying connection that has the socket.
+// Socket returns the wrapped connection, or the one below it if that is a TLS connection.
 func (c withSocket) Socket() net.Conn {
 	if t, ok := c.Conn.(*tls.Conn); ok {
 		return t.NetConn()
@@ -25,7 +25,7 @@ func (c withSocket) Socket() net.Conn {
 // restBench serves streams that echo messages and rest after each one.
 type restBench struct {
 	*Server
-	rests chan bool // receives a value when a rest begins
+	rests chan bool // receives a value when a stream begins to rest
 	ended chan error
 	dial  func() net.Conn
 }

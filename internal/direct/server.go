@@ -268,7 +268,7 @@ func (g *serverStream) begin(info credentials.AuthInfo) (*intercept.Method, erro
 	}
 	name, ok := strings.CutPrefix(line, Protocol+" ")
 	if !ok {
-		return nil, errors.New("direct: not this protocol")
+		return nil, errors.New("direct: unknown protocol")
 	}
 	if _, err := g.c.Write([]byte(greeting)); err != nil {
 		return nil, err
@@ -286,7 +286,7 @@ func (g *serverStream) begin(info credentials.AuthInfo) (*intercept.Method, erro
 	}
 	method := g.server.methods[name]
 	if method == nil {
-		return nil, status.Errorf(codes.Unimplemented, "direct: no stream %q", name)
+		return nil, status.Errorf(codes.Unimplemented, "direct: unknown method %q", name)
 	}
 	ctx := peer.NewContext(context.Background(), &peer.Peer{
 		Addr: g.c.RemoteAddr(), LocalAddr: g.c.LocalAddr(), AuthInfo: info,

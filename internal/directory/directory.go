@@ -15,7 +15,7 @@ import (
 )
 
 // errFull means that too many writes are waiting.
-var errFull = errors.New("directory: too many writes wait for caches")
+var errFull = errors.New("directory: too many writes are waiting for caches")
 
 // State is the part of the replicated state that a Directory needs.
 type State interface {

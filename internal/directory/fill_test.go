@@ -155,7 +155,8 @@ func TestLongDropsAreBounded(t *testing.T) {
 }
 
 // TestEndAndAttachAny checks that the end of a lease cannot be delayed forever by commands that
-// attach keys to a lease that they know only by name. Later commands of this type wait for the end.
+// attach keys to a lease that they know only by name. Later commands of this type proceed only
+// after the end.
 func TestEndAndAttachAny(t *testing.T) {
 	d := opened(Limits{})
 	attach := touches("b")

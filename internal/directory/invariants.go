@@ -23,7 +23,7 @@ func (d *Directory) CheckInvariants() error {
 	total := 0
 	for token, c := range d.holds.caches {
 		if c.token != token {
-			return fmt.Errorf("cache %d is found by token %d", c.token, token)
+			return fmt.Errorf("cache %d is stored under token %d", c.token, token)
 		}
 		if err := cmp.Or(c.has.checkInvariants(), d.checkDrops(c), d.checkCache(c)); err != nil {
 			return err
@@ -45,7 +45,7 @@ func (d *Directory) checkDrops(c *cache) error {
 			return errors.New("a sent drop follows an unsent one")
 		}
 		if got, _ := c.pending.Get(x.what); got != x {
-			return errors.New("a drop is not found by its range")
+			return errors.New("a drop is not indexed by its range")
 		}
 		bytes += bytesOf(x.what)
 	}
@@ -70,7 +70,7 @@ func (d *Directory) checkCache(c *cache) error {
 	if c.orphan == (d.holds.live[c.id] == c) || !c.stopped && d.isGone(c) ||
 		(c.orphan && !c.stopped) != (c.overAt != 0) ||
 		c.stopped && (!c.orphan || c.wide || c.has.len()+len(c.drops) > 0) {
-		return fmt.Errorf("cache %d is an orphan: %+v", c.token, c.orphanState)
+		return fmt.Errorf("cache %d has an inconsistent orphan state: %+v", c.token, c.orphanState)
 	}
 	if n := len(c.drops); c.orphan && n > 0 && !c.joined ||
 		c.joined && c.drops[0].seq != c.drops[n-1].seq {
@@ -83,13 +83,13 @@ func (d *Directory) checkCache(c *cache) error {
 	for _, h := range c.ranges {
 		list, ok := d.holds.held.Get(h)
 		if !ok {
-			return errors.New("a hold is not found")
+			return errors.New("a hold is missing from the index")
 		}
 		if _, pending := c.pending.Get(h); c.joined && !pending {
 			return errors.New("everything must be dropped, but something may be cached")
 		}
 		if got, _ := list.Get(c.token); got != c {
-			return errors.New("a holder is not found")
+			return errors.New("a holder is missing from the index")
 		}
 	}
 	return nil
@@ -106,7 +106,7 @@ func (d *Directory) checkWaiting() error {
 			return fmt.Errorf("a write waits for nothing: %+v", *w)
 		}
 		if n := len(w.marks); n > manyMarks && len(w.marked) != n {
-			return fmt.Errorf("%d of %d ranges are found", len(w.marked), n)
+			return fmt.Errorf("%d of %d ranges are indexed", len(w.marked), n)
 		}
 		for i, r := range w.marks {
 			if slices.Contains(w.marks[:i], r) {
@@ -208,7 +208,7 @@ func (d *Directory) checkLine() error {
 	tails := slices.Collect(d.tails.All())
 	for _, w := range tails {
 		if w.state != waiting {
-			return errors.New("later writes would wait for a write that has left")
+			return errors.New("later writes would wait for a write that is no longer waiting")
 		}
 	}
 	if d.links < 0 || len(d.waiting) == 0 && (d.links != 0 || len(tails) != 0) {

@@ -386,8 +386,8 @@ func TestUrgentHaveFewKeys(t *testing.T) {
 	}
 }
 
-// TestSpent checks that a step ends after visiting a bounded number of items. Visits inside Apart
-// do not count and are returned to the caller.
+// TestSpent checks that a step ends after visiting a bounded number of items. Visits inside
+// Uncharged do not count, and Uncharged returns their number.
 func TestSpent(t *testing.T) {
 	s := &counted{keys: slices.Repeat([]string{"a"}, 5)}
 	d := holding(s, 0, Limits{Work: 10})

@@ -17,8 +17,9 @@ func (u until) Keys(lease.ID) iter.Seq[string] { return slices.Values([]string(n
 
 func (u until) Expiry(lease.ID) (lease.Instant, bool) { return lease.Instant(u), true }
 
-// TestSlowCache checks when a cache is reported as slow. It is slow from the time it is late with
-// an invalidation for which a write waits, until it has caught up or its lease ends.
+// TestSlowCache checks when a cache is reported as slow. It becomes slow when it is late to
+// acknowledge an invalidation that a write waits for, and stays slow until it has caught up or its
+// lease ends.
 func TestSlowCache(t *testing.T) {
 	d := New(1, until(9_000), Limits{})
 	d.Advance(100)
@@ -162,7 +163,8 @@ func (l *lives) Keys(lease.ID) iter.Seq[string] { return slices.Values([]string(
 func (l *lives) Expiry(lease.ID) (lease.Instant, bool) { return l.at, !l.gone }
 
 // TestEndIsKnownLater (T10) covers a write that waits for a cache while the clock cannot be
-// trusted. It waits until the lease's new expiry, which is determined only afterward.
+// trusted. It waits until the lease's new expiry, which is set only once the clock is trusted
+// again.
 func TestEndIsKnownLater(t *testing.T) {
 	state := &lives{at: 5000}
 	d := New(1, state, Limits{})

@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// A stranger reads a backup using only docs/formats.md and the package comment of fsm. It does not
+// stranger reads a backup using only docs/formats.md and the package comment of fsm. It does not
 // call any of our packages. Its field names are the documented ones.
 type stranger struct {
 	b     []byte
@@ -213,7 +213,7 @@ func (s *stranger) pair() map[string]any {
 
 func (s *stranger) pairs() []any { return s.list(func() any { return s.pair() }) }
 
-// refusals lists the first words of each refusal text that has no data, from number 32 on.
+// refusals lists how the texts of refusals without data begin. The first has number 32.
 var refusals = []string{
 	"key not found", "session not found", "transaction", "not found", "already exists",
 	"bad id", "bound to another key", "revision has been compacted", "revision is in the future",
@@ -470,8 +470,8 @@ func (s *stranger) backup(t *testing.T) (out []map[string]any) {
 }
 
 // TestIndependentReader checks that docs/formats.md and the package comment of fsm are enough to
-// write a program that reads backups. The stranger reads a backup with every type of record and
-// must get the fields that a dump prints.
+// write a program that reads backups. The type stranger is such a program. It reads a backup with
+// every type of record and must get the fields that a dump prints.
 func TestIndependentReader(t *testing.T) {
 	file := corpusBackup(t)
 	want := (&stranger{file, new([]any)}).backup(t)

@@ -41,7 +41,7 @@ func (d *Decoder) Rest() []byte {
 // End returns the first error. Unread bytes are an error.
 func (d *Decoder) End() error {
 	if d.Len() > 0 {
-		d.Fail("bytes follow the end")
+		d.Fail("trailing bytes")
 	}
 	return d.err
 }

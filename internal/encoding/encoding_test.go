@@ -142,8 +142,9 @@ func TestMapOutOfOrder(t *testing.T) {
 	}
 }
 
-// TestUnknown checks that known values are accepted. An unknown value comes from a newer release,
-// and the error names the value and this release's version. A value that counts from 1 is never 0.
+// TestUnknown checks that known values are accepted and unknown ones are rejected. An unknown value
+// comes from a newer release, and the error names the value and this release's version. A value
+// that counts from 1 is never 0.
 func TestUnknown(t *testing.T) {
 	for name, c := range map[string]struct {
 		b    byte

@@ -42,7 +42,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestAdvice: the error for an endpoint without a port ends with an endpoint that has one.
+// TestAdvice checks that the error for an endpoint without a port ends with the same endpoint and a
+// port.
 func TestAdvice(t *testing.T) {
 	for text, want := range map[string]string{
 		"h":               "h:2379",

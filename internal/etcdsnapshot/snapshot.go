@@ -92,8 +92,8 @@ func checkHash(path string) error {
 		return err
 	}
 	if info.Size()%512 != sha256.Size {
-		return fmt.Errorf("%w: no SHA-256 at its end; --skip-hash-check reads it anyway, and is needed "+
-			"for the file member/snap/db of a member", errFormat)
+		return fmt.Errorf("%w: no SHA-256 at its end; use --skip-hash-check to read it anyway, "+
+			"for example if it is a member's file member/snap/db", errFormat)
 	}
 	sum := sha256.New()
 	if _, err := io.CopyN(sum, f, info.Size()-sha256.Size); err != nil {

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// A chain of errors reads as one sentence, and each error in the chain can be found.
+// TestChain checks that a chain of errors reads as one sentence, and each error in the chain can be
+// found.
 func TestChain(t *testing.T) {
 	t.Parallel()
 	taken := errors.New("lock: another session has it")
@@ -33,7 +34,7 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// Joined errors are printed on one line, and each of them can be found.
+// TestJoin checks that joined errors are printed on one line, and each of them can be found.
 func TestJoin(t *testing.T) {
 	t.Parallel()
 	one, other := errors.New("one"), In("lock: release", "a", errors.New("lock: lost"))
@@ -49,7 +50,8 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// The end of a context can be found both by its cause and by the error from package context.
+// TestCause checks that the end of a context can be found both by its cause and by the error from
+// package context.
 func TestCause(t *testing.T) {
 	t.Parallel()
 	own := errors.New("own")

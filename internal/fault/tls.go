@@ -10,7 +10,7 @@ func TLSHint(why string) string {
 	case strings.Contains(why, "looked like an HTTP/1.1 header"):
 		return " (perhaps the port speaks TLS: use https://)"
 	case strings.Contains(why, "first record does not look like a TLS handshake"):
-		return " (perhaps the port speaks no TLS: use http://)"
+		return " (perhaps the port does not speak TLS: use http://)"
 	}
 	return ""
 }

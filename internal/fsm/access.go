@@ -274,7 +274,7 @@ func appendControl(b []byte, c control) []byte {
 func (d *decoder) control() control {
 	c := control{Enabled: d.Bool("access control"), Revision: d.Uvarint()}
 	if c.Revision == 0 {
-		d.Fail("a revision of access control")
+		d.Fail("access control has no revision")
 	}
 	return c
 }
@@ -340,7 +340,7 @@ func (r *accessRead) take(tag byte, d *decoder) {
 	case tag == tagControl && r.control.Revision == 0:
 		r.control = d.control()
 	case r.control.Revision == 0 || tag == tagControl:
-		d.Fail("users and roles must begin with exactly one record of access control")
+		d.Fail("users and roles must be preceded by exactly one access control record")
 	case tag == tagLimits:
 		r.limits = append(r.limits, d.setLimits())
 	case tag == tagUser:

@@ -83,7 +83,7 @@ func events(t *testing.T, l LeaseEvents) (all []LeaseEvent) {
 }
 
 // TestBoundLeasesEndAhead checks that when a large deletion is done in parts, leases bound to its
-// keys end in the same parts as their keys. The last part is then no longer than the others.
+// keys end in the same parts as their keys. Otherwise, the last part would end all of them.
 func TestBoundLeasesEndAhead(t *testing.T) {
 	const keys = 100
 	m := New(Config{AheadKeys: 10})

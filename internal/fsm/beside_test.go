@@ -23,7 +23,8 @@ func restoreChunks(c Config, chunks ...[]byte) (*Machine, error) {
 	return m, err
 }
 
-// madeOf describes a state by its hash and inconsistent attachments, or returns the error text.
+// madeOf describes a state by its hash and any inconsistent attachments. For an error it returns
+// the text.
 func madeOf(m *Machine, err error) string {
 	if err != nil {
 		return err.Error()

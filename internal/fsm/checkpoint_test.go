@@ -25,7 +25,7 @@ func silences(t *testing.T, m *Machine, index uint64) []string {
 }
 
 // TestSilencesKept checks that Since reports whether it is missing silences because they occurred
-// before a restart or are too old. The reader must then look at the leases instead.
+// before a restart or are too old. The caller must then read the leases instead.
 func TestSilencesKept(t *testing.T) {
 	m := New(Config{})
 	token := grant(t, m, 1)

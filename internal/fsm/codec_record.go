@@ -93,7 +93,7 @@ func (d *decoder) terms(t *lease.Terms) {
 }
 
 func (d *decoder) more(t *lease.Terms) {
-	f := d.Flags("a lease's rarer terms", moreFlags)
+	f := d.Flags("a lease's optional terms", moreFlags)
 	t.KeepKeys, t.Bound = f&moreKeepKeys != 0, f&moreBound != 0
 	if f&moreLockDelay != 0 {
 		t.LockDelay = lease.TTL(d.Varint())
@@ -221,7 +221,7 @@ func (d *decoder) member() Member {
 	}
 	if f&memberTokenKey != 0 {
 		if m.TokenKey = d.Text(); m.TokenKey == "" {
-			d.Fail("a member's key of tokens")
+			d.Fail("a member's token key")
 		}
 	}
 	m.Name = d.Text()

@@ -38,9 +38,9 @@ func appendCompare(b []byte, c Compare) []byte {
 
 func (d *decoder) compare(c *Compare) {
 	if c.Target = Target(d.Byte()); !c.Target.known() {
-		d.Unknown("a compare of target", uint64(c.Target))
+		d.Unknown("comparison target", uint64(c.Target))
 	}
-	c.Relation = Relation(d.Choice("a compare of relation", byte(NotEqual)))
+	c.Relation = Relation(d.Choice("comparison relation", byte(NotEqual)))
 	c.Key, c.End = d.Text(), d.Text()
 	if c.Target.bytes() {
 		c.Value = d.Bytes()
@@ -170,7 +170,7 @@ func (d *decoder) rangeOp() *Range {
 		o.MinCreateRevision, o.MaxCreateRevision = d.Varint(), d.Varint()
 	}
 	if f&rangeSort != 0 {
-		o.SortBy = mvcc.SortBy(d.Choice("a range of order", byte(mvcc.ByValue)))
+		o.SortBy = mvcc.SortBy(d.Choice("sort order", byte(mvcc.ByValue)))
 	}
 	return r
 }

@@ -324,7 +324,7 @@ func sessionRecord(id, settled uint64) func([]byte) []byte {
 }
 
 // TestSessionsOfOthersStay checks that a user who opens many sessions and accumulates responses
-// beyond all limits does not cause the eviction of sessions of users who have less.
+// beyond all limits does not cause the eviction of sessions of users with fewer of both.
 func TestSessionsOfOthersStay(t *testing.T) {
 	m := small(New(Config{}))
 	m.sessions.limits.sessions, m.sessions.limits.bytes = 8, 6000

@@ -24,13 +24,12 @@ var (
 	// ErrTooManyHolds means that the grant would exceed the maximum number of ranges that all
 	// leases and orphans can hold together.
 	ErrTooManyHolds = errors.New("fsm: all leases together can hold at most 100000 ranges: end " +
-		"some, " +
-		"or hold fewer and wider ranges")
+		"some leases, or hold fewer and wider ranges")
 	// ErrOwnerHolds is like ErrTooManyHolds, but applies to the leases of one owner, or to all
 	// leases without an owner.
 	ErrOwnerHolds = errors.New("fsm: the leases of one owner can hold at most 10000 ranges in " +
-		"total, and so can all leases without an owner: end some, hold fewer and wider ranges, " +
-		"or name an owner")
+		"total, and so can all leases without an owner: end some leases, hold fewer and wider " +
+		"ranges, or name an owner")
 )
 
 // MaxCacheTTL is the maximum TTL of a lease that holds ranges, regardless of a server's
@@ -43,7 +42,7 @@ type CacheTTLError struct{ Got, Max lease.TTL }
 // Error names the maximum TTL and the flag that sets it.
 func (e *CacheTTLError) Error() string {
 	return fmt.Sprintf("fsm: a lease that holds ranges for a cache may have a TTL of at most %d ms, "+
-		"not %d ms: request a shorter one, or set a longer --lease-max-cache-ttl on the "+
+		"not %d ms: request a shorter one, or set a larger --lease-max-cache-ttl on the "+
 		"servers", e.Max, e.Got)
 }
 

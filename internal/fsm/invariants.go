@@ -24,7 +24,8 @@ func (m *Machine) checkInvariants() error {
 	attached := 0
 	for kv := range m.store.View().Ascend("\x00", "\x00", 0) {
 		if got := m.lessor.LeaseOf(kv.Key); got != lease.ID(kv.Lease) {
-			return fmt.Errorf("key %q: record says lease %d, lessor %d", kv.Key, kv.Lease, got)
+			return fmt.Errorf("key %q: lease %d in the record, %d in the lessor",
+				kv.Key, kv.Lease, got)
 		}
 		if kv.Lease != 0 {
 			attached++
@@ -55,12 +56,12 @@ func (m *Machine) checkAccounts() error {
 	}
 	for who, n := range m.meta.accounts.byName {
 		if counts[who] != *n {
-			return fmt.Errorf("leases of %q count as %+v, want %+v", who, *n, counts[who])
+			return fmt.Errorf("the count of leases of %q is %+v, want %+v", who, *n, counts[who])
 		}
 		delete(counts, who)
 	}
 	if len(counts) > 0 {
-		return fmt.Errorf("leases are on accounts that are not counted: %v", counts)
+		return fmt.Errorf("leases belong to accounts without counts: %v", counts)
 	}
 	return nil
 }
@@ -70,7 +71,7 @@ func (m *Machine) checkHeld() error {
 	ranges, owned, longest := 0, make(map[string]int), lease.TTL(0)
 	for id, held := range m.AllHolds().All() {
 		if info, ok := m.lessor.Lookup(id); !ok || info.Delayed {
-			return fmt.Errorf("lease %d holds ranges and is not alive", id)
+			return fmt.Errorf("lease %d holds ranges but is not live", id)
 		}
 		ranges += len(held)
 		info, _ := m.lessor.Lookup(id)

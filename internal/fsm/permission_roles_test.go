@@ -9,7 +9,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// bound returns a command from a principal that is not a user and has the given roles.
+// bound returns a command from a bound principal with the given roles.
 func bound(m *Machine, name string, c Command, roles ...string) *By {
 	return &By{access.Caller{
 		User: name, Revision: m.meta.access.Revision(), Bound: &access.Bound{Roles: roles},

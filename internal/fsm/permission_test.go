@@ -343,7 +343,7 @@ func TestSessionOfAnother(t *testing.T) {
 }
 
 // TestMembershipNamesItsCaller checks that membership changes are authorized when they are applied.
-// The log records their caller, and without one they are anonymous.
+// The log records their caller. A change without a caller is anonymous.
 func TestMembershipNamesItsCaller(t *testing.T) {
 	for _, c := range []Command{
 		&AddMember{Member{ID: 1}}, &RemoveMember{ID: 1}, &PromoteMember{ID: 1},

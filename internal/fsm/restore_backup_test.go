@@ -299,7 +299,7 @@ func TestRestoreBackupBumpsTheRevision(t *testing.T) {
 }
 
 // TestRestoreBackupRefusesTokensFromTheFuture checks that a lease with a token that was never
-// issued is still detected if tokens are raised.
+// issued is rejected, even if the restore raises tokens.
 func TestRestoreBackupRefusesTokensFromTheFuture(t *testing.T) {
 	all := bytes.Join(chunks(t, full(t)), nil)
 	d := &decoder{Decoder: snapshotFormat.Decoder(0, all[1:])}
@@ -312,7 +312,7 @@ func TestRestoreBackupRefusesTokensFromTheFuture(t *testing.T) {
 		bad = nil
 		return chunk, chunk != nil, nil
 	})
-	if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "token 0x5, the last is 0x4") {
+	if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "token 0x5, but the last is 0x4") {
 		t.Errorf("error %v", err)
 	}
 }

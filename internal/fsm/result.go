@@ -39,10 +39,10 @@ var (
 	ErrTxnTooLarge = errors.New("fsm: transaction has too many operations, or reads " +
 		"or deletes too much")
 	// ErrTooManyAlarms means that there are too many alarms of unknown members.
-	ErrTooManyAlarms = errors.New("fsm: too many alarms of members that are not in the cluster: " +
+	ErrTooManyAlarms = errors.New("fsm: too many alarms for members that are not in the cluster: " +
 		"disarm some")
 	// ErrStale means that an internal command was proposed in a different term.
-	ErrStale = errors.New("fsm: command of a different term")
+	ErrStale = errors.New("fsm: command from a different term")
 )
 
 // Result is the outcome of one command.

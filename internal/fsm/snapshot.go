@@ -399,7 +399,7 @@ func (r *restorer) ofSession(tag byte) {
 	l := r.m.sessions
 	s := l.root.next
 	if s == &l.root {
-		r.d.Fail("the user or the answer of a session without a session")
+		r.d.Fail("a user or answer record without a session")
 		return
 	}
 	if tag == tagSessionUser {
@@ -447,7 +447,7 @@ func (r *restorer) unexpected(tag byte) {
 	case tag > tagLast:
 		r.d.Unknown("a record of kind", uint64(tag))
 	case tag != 0:
-		r.d.Fail(fmt.Sprintf("a record of kind %d out of its place", tag))
+		r.d.Fail(fmt.Sprintf("a record of kind %d is out of place", tag))
 	}
 }
 

@@ -77,7 +77,7 @@ func TestBadSnapshots(t *testing.T) {
 		says    string
 	}{
 		"quota of 0":         {these(member(memberQuota, 0)), "quota"},
-		"empty key":          {these(member(memberTokenKey, 0)), "key of tokens"},
+		"empty key":          {these(member(memberTokenKey, 0)), "token key"},
 		"comparison of none": {these(comparisonRecord(0)), "comparison of states"},
 		"two comparisons":    {these(comparisonRecord(1), comparisonRecord(2)), "comparison of states"},
 		"a member twice":     {these(comparisonRecord(1, 7, 7)), "order of the hashes"},
@@ -99,8 +99,8 @@ func TestBadSnapshots(t *testing.T) {
 		"a lease twice":  {these(leaseRecord(&one), leaseRecord(&one)), ""},
 		"a key of none":  {these(key(1)), "names lease"},
 		"a key twice":    {these(key(0), key(0)), "mvcc"},
-		"another header": {these(record(tagHeader, nothing)), "out of its place"},
-		"a lease behind": {these(key(0), leaseRecord(&one)), "out of its place"},
+		"another header": {these(record(tagHeader, nothing)), "out of place"},
+		"a lease behind": {these(key(0), leaseRecord(&one)), "out of place"},
 		"half a lease":   {these(record(tagLease, flags)), ""},
 		"half a key":     {these(record(tagRecord, flags)), ""},
 		"an account of no lease": {
@@ -132,7 +132,7 @@ func TestBadSnapshots(t *testing.T) {
 		"no header":        {good[1:], "no header"},
 		"half a header":    {[][]byte{good[0][:3]}, ""},
 		"a header's tag":   {[][]byte{{tagHeader}}, ""},
-		"fell, not held":   {append([][]byte{fell}, good[1:]...), "fell and is not held"},
+		"fell, not held":   {append([][]byte{fell}, good[1:]...), "lowered but is not held"},
 		"no trailer":       {good[:len(good)-1], "ends early"},
 		"no key":           {good[:len(good)-2], "ends early"},
 		"more at the end":  {append(slices.Clone(good[:7]), []byte{tagTrailer, 7, 0}), "ends early"},

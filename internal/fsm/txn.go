@@ -294,7 +294,7 @@ func readPlan(p *plan, v *mvcc.View) (*TxnResult, error) {
 			nested = nested[1:]
 			r.Responses[i] = res
 		default:
-			panic("fsm: a transaction that writes was given to ReadTxn")
+			panic("fsm: ReadTxn called with a transaction that writes")
 		}
 	}
 	return r, nil

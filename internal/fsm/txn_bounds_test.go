@@ -294,7 +294,7 @@ func TestPastRangeCost(t *testing.T) {
 }
 
 // withDeleted returns a machine in which n keys were deleted before a compaction and n after it. At
-// the revision past, the second n keys still existed.
+// the returned revision, the second n keys still existed.
 func withDeleted(t *testing.T, n int) (m *Machine, past int64) {
 	t.Helper()
 	m = New(Config{})

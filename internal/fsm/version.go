@@ -84,7 +84,7 @@ func (d *decoder) clusterVersion() ClusterVersion {
 		Decided: d.Uvarint(),
 	}
 	if v.Fell && !v.Held {
-		d.Fail("a cluster version that fell and is not held")
+		d.Fail("a cluster version that was lowered but is not held")
 	}
 	return v
 }

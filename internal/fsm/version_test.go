@@ -44,7 +44,7 @@ func members(v ClusterVersion, ranges ...version.Range) *Machine {
 
 // TestSetVersion checks when the cluster version can change. It rises only if it is not held and
 // all members support the new version. It is lowered only together with a hold, and it can be held
-// only as long as it could rise.
+// only if a member supports a newer version.
 func TestSetVersion(t *testing.T) {
 	for name, c := range map[string]struct {
 		now     ClusterVersion
@@ -91,9 +91,9 @@ func TestSetVersion(t *testing.T) {
 	}
 }
 
-// TestDueVersion checks that the leader raises the version once all members support a newer one. It
-// releases a version that was lowered once no member supports a newer one, but it does not release
-// a version that is merely held.
+// TestDueVersion checks that the leader raises the version once all members support a newer one.
+// Once no member supports a newer one, the leader releases a version that was lowered, but not a
+// version that is merely held.
 func TestDueVersion(t *testing.T) {
 	for name, c := range map[string]struct {
 		now     ClusterVersion

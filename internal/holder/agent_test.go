@@ -134,9 +134,9 @@ func TestAgentLeaves(t *testing.T) {
 }
 
 // TestAgentJoins checks that a join does not count if an earlier answer may have reported that the
-// lease has left, or if a round in flight takes it out. The lease then leaves, because the lessor
-// may still have it in the group although no holder relies on the group. A join cancels a leave
-// that has not been sent.
+// lease has left, or if a round in flight removes the lease from its group. The lease then leaves,
+// because the lessor may still have it in the group although no holder relies on the group. A join
+// cancels a leave that has not been sent.
 func TestAgentJoins(t *testing.T) {
 	a := newAgent(t)
 	a.joined(0, 0, 1, 2)
@@ -230,8 +230,7 @@ type promises struct {
 	mail   []delivery
 	// until holds the instant until which each holder considers its lease valid.
 	until map[lease.ID]lease.Instant
-	// active bounds the IDs of leases with live holders; the holders of leases with higher IDs are
-	// gone.
+	// active is the highest ID of a lease with a live holder.
 	active lease.ID
 	kept   int // number of requests answered by rounds
 	ended  map[lease.ID]int
@@ -258,7 +257,7 @@ func (p *promises) send(do func()) {
 	}
 }
 
-// holds records that a request was answered.
+// holds records that the answered request r makes its lease valid for a TTL.
 func (p *promises) holds(r sent) {
 	p.until[r.id] = max(p.until[r.id], r.at+promisedTTL)
 }
@@ -387,7 +386,7 @@ func (p *promises) step() {
 
 // TestAgentPromises checks that no holder renewing through an agent considers its lease valid for
 // longer than the lessor does, no matter what the network does to messages between agent and
-// lessor. Leases end after their holders lose interest.
+// lessor. Leases whose holders are gone expire.
 func TestAgentPromises(t *testing.T) {
 	kept, resets := 0, 0
 	for seed := range uint64(60) {

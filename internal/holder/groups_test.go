@@ -48,7 +48,7 @@ func wantUntil(t *testing.T, s *Set, id lease.ID, want lease.Instant) {
 }
 
 // TestGroupRenewed checks that one renewal of a group extends all its leases. Validity counts from
-// before the renewal was sent.
+// when the renewal was sent.
 func TestGroupRenewed(t *testing.T) {
 	s, _ := grouped(t)
 	wantUntil(t, s, 1, 13_400)
@@ -160,9 +160,9 @@ func TestGroupAnswersOutOfOrder(t *testing.T) {
 	}
 }
 
-// TestExpiredLeaseLeavesGroup covers a lease that expires by the holder's clock while the lessor
-// might have it in a group, although no answer has confirmed that. The holder must make it leave,
-// or the lessor would keep it alive with the rest of the group.
+// TestExpiredLeaseLeavesGroup covers a lease that expires by the holder's clock before any answer
+// confirms its join, although the lessor might already have it in a group. The holder must make it
+// leave, or the lessor would keep it alive with the rest of the group.
 func TestExpiredLeaseLeavesGroup(t *testing.T) {
 	s := New(Config{Drift: -1}, 0)
 	s.Add(Held{ID: 1, TTL: 10_000})

@@ -10,7 +10,7 @@ import (
 
 const ttl = lease.TTL(9000)
 
-// TestT2 checks that validity counts from before the acknowledged request was sent, less drift and
+// TestT2 checks that validity counts from when the acknowledged request was sent, less drift and
 // margin, no matter how late the answer arrives.
 func TestT2(t *testing.T) {
 	s := New(Config{Drift: 1e-2, Margin: 5}, 1000)
@@ -160,9 +160,9 @@ func TestShortenInFlight(t *testing.T) {
 	}
 }
 
-// TestShortenInDoubt checks that a shorter TTL binds its holder for as long as the request for it
-// may have been granted or may still be granted. The outcome of another TTL change does not affect
-// that.
+// TestShortenInDoubt checks that a requested shorter TTL binds the holder for as long as the
+// request might have been granted, or might still be. The outcome of another TTL change does not
+// affect that.
 func TestShortenInDoubt(t *testing.T) {
 	s := New(Config{Drift: -1}, 0)
 	s.Add(Held{ID: 1, TTL: ttl})

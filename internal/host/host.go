@@ -46,7 +46,7 @@ func (h *Host) Clock() (func() time.Duration, error) {
 	return func() time.Duration {
 		now, err := bootTime()
 		if err != nil {
-			panic("host: read the clock of leases: " + err.Error()) // reading it succeeded before
+			panic("host: read the lease clock: " + err.Error()) // reading it succeeded before
 		}
 		return now
 	}, nil

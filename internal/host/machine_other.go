@@ -10,7 +10,7 @@ import (
 )
 
 // errNoMember means that this system cannot run members. It can run the client and the commands.
-var errNoMember = fmt.Errorf("members do not run on %s, only clients: %w",
+var errNoMember = fmt.Errorf("members cannot run on %s, only clients can: %w",
 	runtime.GOOS, errors.ErrUnsupported)
 
 func bootTime() (time.Duration, error) { return 0, errNoMember }

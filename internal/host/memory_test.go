@@ -7,8 +7,8 @@ import (
 	"testing/fstest"
 )
 
-// A process may use as much as the strictest of its control groups allows, whether they are version
-// 1 or 2.
+// TestGroupMemory checks that a process may use as much as the strictest of its control groups
+// allows, whether they are version 1 or 2.
 func TestGroupMemory(t *testing.T) {
 	none := uint64(math.MaxUint64)
 	for name, x := range map[string]struct {
@@ -47,7 +47,7 @@ func TestGroupMemory(t *testing.T) {
 	}
 }
 
-// GOMEMLIMIT counts, too.
+// TestMemoryLimit checks that GOMEMLIMIT counts, too.
 func TestMemoryLimit(t *testing.T) {
 	if memory() == 0 {
 		t.Skip("the memory of this system is not known")

@@ -18,7 +18,7 @@ type kernelTimer struct {
 func newTimer() (Timer, error) {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
 	if err != nil {
-		return nil, fmt.Errorf("host: make a timer: %w", err)
+		return nil, fmt.Errorf("host: create a timer: %w", err)
 	}
 	return kernelTimer{os.NewFile(uintptr(fd), "timer"), fd}, nil
 }

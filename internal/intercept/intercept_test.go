@@ -169,7 +169,7 @@ func (guard) End(what string, err *error) {
 func TestCall(t *testing.T) {
 	for name, x := range map[string]struct {
 		f    fake
-		want []string // following "a of m" and "begun on a"
+		want []string // steps after "a of m" and "begun on a"
 	}{
 		"a pause": {
 			fake{serves: []error{errPaused, errPaused, errInner}},

@@ -37,7 +37,7 @@ func TestScenarios(t *testing.T) {
 				})
 			case "join":
 				return lines(Join(toSpans(list)), func(s Span) string { return show(s.Range()) })
-			case "without": // removes the first from the others
+			case "without": // removes the first range from the others
 				left := Without(toSpans(list[1:]), list[0].Span())
 				return lines(left, func(s Span) string { return show(s.Range()) })
 			case "put":
@@ -114,7 +114,7 @@ func show(r Range) string {
 	return "[" + quoted(r.Key) + "," + quoted(r.End) + ")"
 }
 
-// look formats a range as in the API, and as a span.
+// look formats a range in its API form and as a span.
 func look(r Range) string {
 	text := fmt.Sprintf("key %q end %q", r.Key, r.End)
 	if r.Empty() {

@@ -66,8 +66,8 @@ var (
 	errCrowd  = status.Error(codes.ResourceExhausted, "etcdserver: too many requests")
 	errUnread = status.Error(codes.Unavailable, "leasehold: the request was carried out, "+
 		"but there are too many unread responses")
-	errOpen = status.Error(codes.ResourceExhausted, "leasehold: too many streams and calls are open "+
-		"for the memory of this process; end some, or use one stream for many watches and leases")
+	errOpen = status.Error(codes.ResourceExhausted, "leasehold: too many open streams and calls "+
+		"for the memory of this process; close some, or use one stream for many watches and leases")
 )
 
 // Answers limits the bytes of responses that wait in gRPC or in the JSON gateway until their
@@ -143,7 +143,7 @@ func (a *account) enter(most int64) error {
 	}
 	a.leave()
 	a.all.refused.Do(func() {
-		a.all.log.Warn("refused a stream or call: too many are open",
+		a.all.log.Warn("rejected a stream or call: too many are open",
 			"remote", a.from(), "of-this-connection", own-1, "open", open-1)
 	})
 	return errOpen
@@ -256,7 +256,7 @@ func (r *room) askLocked() {
 	case r.call && r.guess == nil && a.calls > 0 && a.calls >= maxWaiting-all.calls:
 		r.decideLocked(errCrowd)
 		all.refused.Do(func() {
-			go all.log.Warn("refused a call: too many responses are unread, many of them on this "+
+			go all.log.Warn("rejected a call: too many responses are unread, many of them on this "+
 				"connection; clients should read responses as they arrive",
 				"remote", a.from(), "waiting", a.calls)
 		})
@@ -512,7 +512,7 @@ func (a *account) cutLocked() {
 		return
 	}
 	a.all.closed.Do(func() {
-		go a.all.log.Warn("closed a connection that did not read its responses",
+		go a.all.log.Warn("closed a connection whose client did not read its responses",
 			"remote", a.from(), "unread", unread)
 	})
 	go a.conn.Close() //nolint:errcheck // nothing is lost

@@ -229,7 +229,7 @@ func TestUnreadResponses(t *testing.T) {
 		name   string
 		method string
 		s      *megabytes
-		most   int64 // maximum number of calls that are computed
+		most   int64 // maximum number of calls that are evaluated
 		bytes  int64 // maximum number of bytes encoded
 	}{
 		{

@@ -147,8 +147,9 @@ func TestStrangersOfOneSiteAreBounded(t *testing.T) {
 }
 
 // TestIdleEvicted checks which connection is closed to make room when all of them have logged in.
-// An idle connection is closed first, and if there is none, a connection from a site that has more
-// of them. A site does not displace another site that has as few connections as it does.
+// An idle connection is closed first. If none is idle, a connection is closed from a site that has
+// more of them than the new one's site. A site does not displace another site that has as few
+// connections as it does.
 func TestIdleEvicted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := NewLimit(10, "", slog.New(slog.DiscardHandler))

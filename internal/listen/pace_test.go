@@ -116,8 +116,8 @@ func TestConnectionsOpenedAtOnce(t *testing.T) {
 	})
 }
 
-// TestMuxAcceptsWhatIsServed checks that no connection is accepted while many connections wait for
-// their server, or for a slot to compute their handshake.
+// TestMuxAcceptsWhatIsServed checks that a Mux accepts no more connections while many wait for
+// their server to accept them, or for a slot to compute their handshake.
 func TestMuxAcceptsWhatIsServed(t *testing.T) {
 	t.Run("server", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {

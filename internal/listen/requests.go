@@ -35,7 +35,7 @@ const (
 )
 
 var (
-	errUnfinished = errors.New("too many bytes of unfinished requests")
+	errUnfinished = errors.New("unfinished requests use too much memory")
 	errTooSlow    = errors.New("a request did not finish in time")
 )
 

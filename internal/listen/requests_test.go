@@ -154,8 +154,8 @@ func TestIdleStreamHasNoTimer(t *testing.T) {
 	})
 }
 
-// TestIncompleteMessageIsLate checks that an incomplete message is late no matter how it is framed:
-// as part of a message, as padding only, or without even the length of the padding.
+// TestIncompleteMessageIsLate checks that an incomplete message counts as late whether its last
+// frame contains part of the data, only padding, or not even the length of the padding.
 func TestIncompleteMessageIsLate(t *testing.T) {
 	head := func(size byte) []byte {
 		return []byte{0, 0, size, byte(http2.FrameData), byte(http2.FlagDataPadded), 0, 0, 0, 1}
@@ -226,7 +226,7 @@ func TestUnfinishedAccount(t *testing.T) {
 }
 
 // TestLongestUnfinishedEnded checks that if all connections together hold too much, the connection
-// that has held a large amount for the longest time is closed.
+// with the most bytes, weighted by how long it has held them, is closed.
 func TestLongestUnfinishedEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 1 << 20

@@ -84,7 +84,7 @@ func closed(rs ...*reader) (n int) {
 	return n
 }
 
-// ask requests room for a call that ends soon, and reports how long it waited.
+// ask requests room for a response, releases it immediately, and reports how long it waited.
 func (r *reader) ask(t *testing.T) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -141,9 +141,9 @@ func TestSlowIsClosedWhenOthersWait(t *testing.T) {
 	})
 }
 
-// TestTooManySmallMessages checks that if there are too many small messages, the connection that
-// has left the most unread for the longest time is closed immediately. A closed connection is
-// granted no room.
+// TestTooManySmallMessages checks that if there are too many small messages, the connection with
+// the most unread bytes, weighted by how long they have been unread, is closed immediately. A
+// closed connection gets no more room.
 func TestTooManySmallMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()

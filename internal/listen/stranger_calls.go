@@ -38,8 +38,8 @@ const (
 
 var (
 	errStranger = status.Error(codes.ResourceExhausted,
-		"leasehold: too many concurrent calls before a login; log in, or make fewer concurrent calls")
-	errFlood = status.Error(codes.Unavailable, "leasehold: too many calls before a login")
+		"leasehold: too many concurrent calls before login; log in, or make fewer concurrent calls")
+	errFlood = status.Error(codes.Unavailable, "leasehold: too many calls before login")
 )
 
 // Site returns the part of a client's address that identifies its owner. It drops the port. It

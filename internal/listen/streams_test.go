@@ -134,7 +134,7 @@ type contextStream struct {
 func (s contextStream) Context() context.Context { return s.ctx }
 
 // TestSmallMessagesAreCounted checks that unread small messages of a stream, except the last few,
-// are counted, and released when they are read.
+// are counted until they are read.
 func TestSmallMessagesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &megabytes{size: 100, messages: 300}
@@ -285,8 +285,8 @@ func opens(
 }
 
 // TestOpenStreamsAreBounded checks that streams of authenticated callers are bounded too. A
-// connection cannot have more streams than it leaves for other connections. Calls are not rejected
-// because of streams.
+// connection cannot have more streams than remain free for other connections. The limit for calls
+// is twice as high, so streams alone do not prevent calls on other connections.
 func TestOpenStreamsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()

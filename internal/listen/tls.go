@@ -99,7 +99,7 @@ func (t TLS) base() (*tls.Config, error) {
 		return nil, err
 	}
 	if high != 0 && low > high {
-		return nil, fmt.Errorf("%w: lowest version %s is above highest %s",
+		return nil, fmt.Errorf("%w: minimum version %s is above maximum %s",
 			errTLS, t.MinVersion, t.MaxVersion)
 	}
 	suites, err := cipherSuites(t.CipherSuites)

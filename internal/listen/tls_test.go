@@ -308,7 +308,7 @@ func TestTLSErrors(t *testing.T) {
 		"revocation list":        with(func(c *TLS) { c.ClientCertAuth, c.CRLFile = true, empty }),
 		"unknown cipher suite":   with(func(c *TLS) { c.CipherSuites = []string{"ROT13"} }),
 		`"TLS1.4" is not one of`: with(func(c *TLS) { c.MaxVersion = "TLS1.4" }),
-		"is above highest": with(func(c *TLS) {
+		"is above maximum": with(func(c *TLS) {
 			c.MinVersion, c.MaxVersion = "TLS1.3", "TLS1.2"
 		}),
 		"need client certificates": with(func(c *TLS) { c.AllowedCNs = []string{"x"} }),

@@ -124,7 +124,7 @@ func (w *conditionProbe) receive() {
 			return
 		}
 		if r.TTL <= 0 {
-			w.failed = errors.New("bench: the lease ended while it was renewed")
+			w.failed = errors.New("bench: the lease ended while it was being renewed")
 			return
 		}
 		w.weather.RoundTrip.Add(time.Since(at))

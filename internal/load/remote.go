@@ -105,7 +105,7 @@ const (
 func (r *Remote) Check() error {
 	for _, name := range r.Only {
 		if !slices.Contains(Operations, name) {
-			return fmt.Errorf("bench: unknown operation %q: choose among %s", name,
+			return fmt.Errorf("bench: unknown operation %q: choose from %s", name,
 				strings.Join(Operations, ", "))
 		}
 	}
@@ -176,7 +176,7 @@ func (r *Remote) report(what string, done float64) {
 // operation measures one operation. If the server's costs are known, it includes them.
 func (r *Remote) operation(ctx context.Context, name string) (Operation, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.Duration+slowest,
-		fmt.Errorf("the server does not keep up: no end after %v", r.Duration+slowest))
+		fmt.Errorf("the server is not keeping up: not finished after %v", r.Duration+slowest))
 	defer cancel()
 	run := map[string]func(context.Context, *tally) error{
 		"grant": r.grants, "put": r.puts, "read": r.reads, "renew": r.renewals, "expire": r.expiries,

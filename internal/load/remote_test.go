@@ -83,7 +83,7 @@ func TestRemote(t *testing.T) {
 	}
 }
 
-// TestRemoteStops cancels a run partway through, which must return the reason and clean up.
+// TestRemoteStops cancels a run partway through. The run must return the reason and clean up.
 func TestRemoteStops(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	r := &Remote{

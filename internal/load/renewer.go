@@ -100,7 +100,7 @@ func (r *Renewer) receive(stream pb.Lease_LeaseKeepAliveClient, slots chan struc
 		}
 		i, ok := r.index[resp.ID]
 		if !ok || resp.TTL <= 0 {
-			return fmt.Errorf("bench: lease %d is renewed for %d s", resp.ID, resp.TTL)
+			return fmt.Errorf("bench: lease %d was renewed with a TTL of %d s", resp.ID, resp.TTL)
 		}
 		r.Hist.Add(time.Since(r.base) - time.Duration(r.sent[i].Load()))
 		<-slots

@@ -143,7 +143,7 @@ func parseMetrics(text io.Reader) (page, error) {
 	cpu, ok := metrics["process_cpu_seconds_total"]
 	rss, ok2 := metrics["process_resident_memory_bytes"]
 	if !ok || !ok2 {
-		return page{}, errors.New("bench: the page has no metrics of its process")
+		return page{}, errors.New("bench: the page has no process metrics")
 	}
 	return page{
 		Usage{CPU: time.Duration(cpu * float64(time.Second)), RSS: int64(rss)},

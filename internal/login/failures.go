@@ -11,7 +11,7 @@ import (
 
 // ErrTooManyFailures means that the password was not checked because too many logins have failed.
 var ErrTooManyFailures = errors.New(
-	"login: too many logins failed; wait some seconds, then log in again")
+	"login: too many logins failed; wait a few seconds, then log in again")
 
 // After the allowed number of logins have failed in a row, one more login is allowed to fail in
 // each failuresPeriod. A user is allowed userFactor times as many failures as an address, so a

@@ -49,7 +49,7 @@ func (g *guarded) logIn(t *testing.T, user, password, address string) string {
 }
 
 // TestFailuresOfAnAddress checks that a stranger at one address gets a few attempts, then one every
-// five seconds, across all users. Once limited, even the right password is not checked, so the
+// five seconds, across all users. Beyond this limit, even the right password is not checked, so the
 // answer reveals nothing about it.
 func TestFailuresOfAnAddress(t *testing.T) {
 	g := newGuarded(t, 3)

@@ -24,7 +24,7 @@ func (s *Store) CheckInvariants() error {
 		case live == dead || dead != last.tombstone() || gone && s.Cleared():
 			return fmt.Errorf("key %q: live %v, dead %v", key, live, dead)
 		case live && inLive.e != e, dead && inDead.e != e:
-			return fmt.Errorf("key %q: the tree has another entry, which nothing frees", key)
+			return fmt.Errorf("key %q: the tree has a different entry, which is never freed", key)
 		}
 		c := e.chain()
 		for i := range c.len() {
@@ -55,7 +55,7 @@ func (s *Store) CheckInvariants() error {
 func (s *Store) checkSize() error {
 	view := s.View()
 	if view.Size() != s.Size() {
-		return fmt.Errorf("the size is %d, that of a view %d", s.Size(), view.Size())
+		return fmt.Errorf("the size is %d, but the size of a view is %d", s.Size(), view.Size())
 	}
 	records, of := slices.Collect(view.Records()), make(tally)
 	if err := s.tallyRecords(records, of); err != nil {

@@ -202,7 +202,7 @@ func (w *twins) delete(tx *Txn, mtx *modelTxn, key, end string) {
 	}
 }
 
-// readInside compares reads within a transaction that may have made changes.
+// readInside compares reads inside a transaction, which may already have made changes.
 func (w *twins) readInside(tx *Txn, mtx *modelTxn) {
 	seen := *w.m
 	if len(mtx.events) > 0 {

@@ -140,8 +140,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestOverwriteCopiesNoTree checks that overwriting a key copies no tree, so that its cost does not
-// depend on the number of keys.
+// TestOverwriteCopiesNoTree checks that overwriting a key does not copy a tree, so that its cost
+// does not depend on the number of keys.
 func TestOverwriteCopiesNoTree(t *testing.T) {
 	s := New()
 	put(s, "a", []byte("1"))

@@ -61,7 +61,7 @@ func TestHistoryChargedToWriter(t *testing.T) {
 }
 
 // TestWritersAtRandom checks the size charged to each writer after random changes by three writers
-// and by no writer, and after a restore.
+// and without a writer, and after a restore.
 func TestWritersAtRandom(t *testing.T) {
 	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 3))

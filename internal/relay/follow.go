@@ -167,7 +167,7 @@ func (m *members) run(ctx context.Context) {
 				continue
 			}
 			w, failures = next, 0
-			m.log.Info("carrying calls to a member", "endpoint", w.endpoint)
+			m.log.Info("forwarding calls to a member", "endpoint", w.endpoint)
 			m.count.connects.Inc()
 			m.set(w)
 			m.all.Go(func() { m.watch(ctx, next) })

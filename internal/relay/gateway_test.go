@@ -165,8 +165,8 @@ func (s *site) converse(path, first string) (say func(text string), answers *buf
 func b64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
 
 // TestGateway checks that a relay's gateway works like a member's, including the page. It tests
-// unary calls, server streams and bidirectional streams, for etcd's API and leasehold.v1, both with
-// TLS and HTTP/2 and without.
+// unary calls, server streams and bidirectional streams, for etcd's API and leasehold.v1, over
+// HTTP/2 with TLS and over plain HTTP/1.1.
 func TestGateway(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)

@@ -131,7 +131,7 @@ func TestRoundTime(t *testing.T) {
 }
 
 // TestConfirmed checks that a round that renews a group confirms that the member can reach a
-// leader. The confirmation ends when a later round has been waiting too long for its outcome.
+// leader. The confirmation ends if a later round waits too long for its outcome.
 func TestConfirmed(t *testing.T) {
 	keeps(t, func(k *kept) {
 		c := k.client(9, 0)
@@ -206,8 +206,9 @@ func TestKeeping(t *testing.T) {
 	})
 }
 
-// TestKeepingFails checks that a renewal goes to the member over the client's stream, and that all
-// groups end, if the lease has left its group or the round has no outcome in time.
+// TestKeepingFails checks that a renewal goes to the member over the client's stream if its lease
+// has left its group, if the round's outcome does not renew the group, or if the outcome is late.
+// Only a late outcome ends all groups.
 func TestKeepingFails(t *testing.T) {
 	for name, answer := range map[string]func(k *kept){
 		"left": func(k *kept) {

@@ -272,7 +272,7 @@ func (r *Relay) open(ctx context.Context) (conf *tls.Config, all []port, err err
 		return nil, nil, err
 	}
 	limit := listen.NewLimit(int(min(files-min(files/2, ownFiles), math.MaxInt32)),
-		"each client needs a file (ulimit -n)", r.cfg.Logger)
+		"each client needs a file descriptor (ulimit -n)", r.cfg.Logger)
 	limit.BoundStrangers(min(limit.Most()/2, listen.MostStrangers))
 	for i, list := range [][]url.URL{r.cfg.Listen, r.cfg.ListenMetrics} {
 		for _, u := range list {

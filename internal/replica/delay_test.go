@@ -63,8 +63,8 @@ func TestDelayTurns(t *testing.T) {
 	}
 }
 
-// TestDelayEnds checks that if expected callers do not return, commands wait for them once, no
-// longer than the shell allows, and less and less often after that.
+// TestDelayEnds checks that if expected callers do not return, commands wait for them less and less
+// often, and never longer than the shell allows.
 func TestDelayEnds(t *testing.T) {
 	c := newCrowd(t)
 	for round := range 200 {

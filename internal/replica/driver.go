@@ -133,7 +133,7 @@ func (d *driver) route(m *raftpb.Message) {
 		d.backlog.add(m)
 	case d.m.cfg.ID:
 		if err := d.node.Step(m); err != nil {
-			panic(fmt.Sprintf("replica: raft refused its own %s: %v", m.GetType(), err))
+			panic(fmt.Sprintf("replica: raft rejected its own %s: %v", m.GetType(), err))
 		}
 	default:
 		d.m.send(&Message{To: m.GetTo(), Raft: m})

@@ -77,7 +77,7 @@ func TestRenewalAtGateOutlivesLeader(t *testing.T) {
 			renew(c.members[1], 1)
 			c.pass(2500)
 			renew(c.members[2], 2)
-			c.pass(2000) // longer than a renewal waits for a leader; it is not resent
+			c.pass(2000) // longer than a renewal waits for a leader, but the renewal is not resent
 			if n := len(c.members[1].r.lead.gate.parked.of[2]); n != 1 {
 				t.Errorf("%d renewals wait, want one", n)
 			}

@@ -267,8 +267,9 @@ func TestGateClosedBeforePrimary(t *testing.T) {
 	}
 }
 
-// TestFillWaitsForCommandInFlight covers a command in flight when a hold begins, which was not
-// checked against that hold. Nothing can be cached until the command has completed (C1).
+// TestFillWaitsForCommandInFlight covers a command that was already in flight when a hold began,
+// and so was not checked against that hold. Nothing can be cached until the command has completed
+// (C1).
 func TestFillWaitsForCommandInFlight(t *testing.T) {
 	c := caching(t)
 	p := c.members[1]
@@ -383,8 +384,8 @@ func TestRefreshWithdrawsExpiries(t *testing.T) {
 }
 
 // jumpWhileExpiring makes the clock jump while the expiry of a lease is in the log and the disks
-// are stuck. It calls during before unstick. Leases get their full TTL again once the outcome of
-// the expiry is known.
+// are stuck. It calls the function during after the disks get stuck and before the clock jumps.
+// Leases get their full TTL again once the outcome of the expiry is known.
 func (c *cluster) jumpWhileExpiring(during func()) {
 	c.t.Helper()
 	c.propose(c.members[1], &fsm.Grant{Terms: lease.Terms{ID: 8, TTL: 1000}}, "grant")

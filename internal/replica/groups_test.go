@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// groupsOf is a keeper together with the sole voter that has its leases.
+// groupsOf is a sole voter, and a keeper that renews the voter's leases in groups.
 type groupsOf struct {
 	*member
 	by Keeper

@@ -16,7 +16,7 @@ import (
 type brokenLog struct {
 	*raft.MemoryStorage
 	state, end error
-	fails      int // the read of the last index that fails, counted from 1
+	fails      int // number of the LastIndex call that fails, counted from 1
 	asked      int
 }
 

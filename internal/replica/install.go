@@ -17,8 +17,8 @@ import (
 func (r *Replica) Restore(m *raftpb.Message, machine *fsm.Machine) (taken bool, err error) {
 	index := m.GetSnapshot().GetMetadata().GetIndex()
 	if index != machine.Index() {
-		return false, fmt.Errorf("%w: a %s at %d with the state at %d", ErrMessage, m.GetType(), index,
-			machine.Index())
+		return false, fmt.Errorf("%w: a %s at index %d, but the state is at %d", ErrMessage,
+			m.GetType(), index, machine.Index())
 	}
 	if r.incoming != nil {
 		return false, nil // only one at a time

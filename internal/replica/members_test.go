@@ -170,9 +170,9 @@ func TestAcknowledgementFromNonMember(t *testing.T) {
 	}
 }
 
-// TestConfirmRoundAfterLeaderChange checks that an in-flight confirm round stays with this member
-// if a membership change is applied just after Raft has received a message from a new leader. The
-// new leader is not asked for the round.
+// TestConfirmRoundAfterLeaderChange checks that a deposed leader does not ask the new leader to
+// confirm its in-flight round, even if a membership change is applied just after Raft has received
+// a message from the new leader.
 func TestConfirmRoundAfterLeaderChange(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())

@@ -187,7 +187,7 @@ func (m *Message) AppendTo(b []byte) []byte {
 	case m.Raft != nil:
 		out, err := proto.MarshalOptions{}.MarshalAppend(append(b, wireRaft), m.Raft)
 		if err != nil {
-			panic(fmt.Sprintf("replica: encode a message of Raft's: %v", err))
+			panic(fmt.Sprintf("replica: encode a Raft message: %v", err))
 		}
 		return out
 	case m.Forward != nil:
@@ -240,7 +240,7 @@ func DecodeMessage(from, to uint64, data []byte) (*Message, error) {
 			return nil, fmt.Errorf("%w: %w", ErrMessage, err)
 		}
 		if m.Raft.GetFrom() != from || m.Raft.GetTo() != to {
-			return nil, fmt.Errorf("%w: from %x to %x, but it came from %x to %x",
+			return nil, fmt.Errorf("%w: addressed from %x to %x, but sent from %x to %x",
 				ErrMessage, m.Raft.GetFrom(), m.Raft.GetTo(), from, to)
 		}
 	case wireForward:
@@ -350,7 +350,7 @@ func decodeForward(d *encoding.Decoder) (*Forward, error) {
 	has := d.Flags("a forward", forwardFlags)
 	f := &Forward{Term: d.Uvarint(), First: d.Uvarint(), Base: d.Uvarint(), Round: d.Uvarint()}
 	if has&(forwardRenewals|forwardTokens) == forwardTokens {
-		d.Fail("tokens of no renewals")
+		d.Fail("tokens without renewals")
 	}
 	if has&forwardRenewals != 0 {
 		f.Renewals = encoding.List(d, func() Ask {

@@ -236,8 +236,8 @@ func TestOrphanAndNewLease(t *testing.T) {
 }
 
 // TestOrphanWhileClockIsNotTrusted covers a lease that is revoked while the clock is not trusted,
-// by a command that was in the log when the clock jumped. Writes wait for its holds for its full
-// time (C1, T10).
+// by a command that was in the log when the clock jumped. Its holds delay writes for the lease's
+// full time (C1, T10).
 func TestOrphanWhileClockIsNotTrusted(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 3000)

@@ -24,7 +24,7 @@ func (q *queue) mustAdd(t *testing.T, list ...*Proposal) {
 	}
 }
 
-// next returns the next entry as if all entries in the log were applied.
+// next returns the next entry, assuming that all entries in the log have been applied.
 func (q *queue) next() (data []byte, of []*Proposal) {
 	data, b := q.entry(0)
 	return data, b.proposals

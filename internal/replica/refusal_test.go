@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// refusals lists the errors with which this package rejects commands, by name. Errors without a
-// value are never sent to another member, for the given reason.
+// refusals lists the errors with which this package rejects commands, by name. If err is nil, the
+// error is never sent to another member, and stay gives the reason.
 var refusals = map[string]struct {
 	err  error
 	stay string
@@ -74,8 +74,7 @@ func refusedAcross(t *testing.T, err error) error {
 	return p.Err
 }
 
-// namedErrors returns the names of the errors that this package declares, and of other packages'
-// errors in its calls to refuse.
+// namedErrors returns the names of the errors that this package declares or passes to refuse.
 func namedErrors(t *testing.T) (names []string) {
 	t.Helper()
 	paths, err := filepath.Glob("*.go")

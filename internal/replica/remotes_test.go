@@ -7,8 +7,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestRemotes checks that everything ready for a member goes into one reply, together with the
-// number received from the member's current incarnation. A second round gets its own reply.
+// TestRemotes checks that everything ready for a member goes into one reply, which also contains
+// the number up to which messages of its current incarnation have arrived. A second round gets its
+// own reply.
 func TestRemotes(t *testing.T) {
 	m := &local{cfg: Config{ID: 1}, machine: fsm.New(fsm.Config{}), role: role{term: 5}}
 	r := remotes{m: m}

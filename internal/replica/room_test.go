@@ -29,9 +29,9 @@ func cramped(t *testing.T, batch int) *member {
 	return m
 }
 
-// TestChangeWithoutRoom checks the case of a membership change that does not fit into the log. Raft
-// still treats the change as in flight, and turns the next change into an empty entry. Both changes
-// are rejected, and later commands are answered.
+// TestChangeWithoutRoom proposes two membership changes that do not fit into the log. Raft still
+// treats the first as in flight, and turns the second into an empty entry. Both changes are
+// rejected, and later commands are answered.
 func TestChangeWithoutRoom(t *testing.T) {
 	m := cramped(t, 1<<20)
 	put := &Proposal{Command: &fsm.Put{Key: "k", Value: make([]byte, 100)}}
@@ -73,7 +73,7 @@ func TestExpiryWithoutRoom(t *testing.T) {
 	m.take()
 	m.now += 200
 	m.r.Advance(m.now)
-	for range groupMax { // groupMax commands do not wait for the sync
+	for range groupMax { // with groupMax waiting, the next entry does not wait for the sync
 		m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k"}})
 	}
 	m.take()
@@ -127,7 +127,7 @@ func TestClearingWithoutRoom(t *testing.T) {
 	m.take()
 	p := &Proposal{Command: &fsm.Put{Key: "k"}}
 	m.r.Propose(p)
-	for range groupMax { // groupMax commands do not wait for the sync
+	for range groupMax { // with groupMax waiting, the next entry does not wait for the sync
 		m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k"}})
 	}
 	m.r.Renew(Renewal{ID: 1})

@@ -76,9 +76,9 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// TestDamagedMemberStopsAndIsNotCounted checks that a damaged member, which stops, can be removed
-// if the others respond, even if they have only recently begun to. A damaged member does not count
-// as responsive when another member is removed or added.
+// TestDamagedMemberStopsAndIsNotCounted checks that a damaged member can be removed if the others
+// respond, even if they have only recently begun to. A damaged member does not count as responsive
+// when another member is removed or added.
 func TestDamagedMemberStopsAndIsNotCounted(t *testing.T) {
 	l := &local{machine: fsm.New(fsm.Config{}), cfg: Config{ID: 1, ElectionTicks: 10}}
 	l.cfg.Membership = Membership{Strict: true, Stable: 500}
@@ -129,7 +129,7 @@ func TestUnknownLearnerIsNotPromoted(t *testing.T) {
 func TestPromoteCaughtUpLearner(t *testing.T) {
 	notReady := ErrLearnerNotReady.Error()
 	for name, c := range map[string]struct {
-		puts   int // number of entries that it does not receive
+		puts   int // number of entries that the learner lacks
 		before func(l *Replica)
 		want   string
 	}{

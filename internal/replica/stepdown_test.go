@@ -100,7 +100,7 @@ func TestRemovedMemberIsForgotten(t *testing.T) {
 	}
 }
 
-// TestFollowerNeverLosesQuorum checks that a follower never counts as deserted, even if it loses
+// TestFollowerNeverLosesQuorum checks that a follower never reports a lost quorum, even if it loses
 // its leader.
 func TestFollowerNeverLosesQuorum(t *testing.T) {
 	c := newCluster(t, 1, 2)

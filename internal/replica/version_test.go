@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// leadWith returns a sole voter that leads. It supports the versions in speaks, and the other
-// members support the versions in known.
+// leadWith returns a sole voter that leads. Its release supports the versions in speaks, and the
+// cluster's record of it lists those in known.
 func leadWith(t *testing.T, speaks, known version.Range) *member {
 	t.Helper()
 	m := startWith(t, fsm.Config{Versions: speaks})
@@ -103,7 +103,7 @@ func changeAlone(t *testing.T, origin fsm.Origin) {
 		t.Errorf("%+v, %+v, version %+v", hold.Result, put.Result, m.m.Version())
 	}
 	again := &Proposal{Command: &fsm.SetVersion{Version: 1, Hold: true}}
-	m.r.Propose(again) // rejected, and delays nothing
+	m.r.Propose(again) // rejected, so it delays nothing
 	m.settle()
 	m.r.Propose(put)
 	m.settle()
@@ -134,7 +134,7 @@ func TestMemberWaitsForVersion(t *testing.T) {
 }
 
 // TestVersionBeyondMember checks that a member that no longer supports the cluster version returns
-// an error and stops. Here the other members assume that it has a later release.
+// an error and stops. Here the cluster's record of the member wrongly lists the next version.
 func TestVersionBeyondMember(t *testing.T) {
 	m := leadWith(t, version.Range{Oldest: 1, Newest: 1}, version.Range{Oldest: 1, Newest: 2})
 	m.r.Propose(&Proposal{Command: &fsm.SetVersion{Version: 2}})

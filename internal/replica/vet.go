@@ -42,13 +42,14 @@ func (d *driver) vet(m *raftpb.Message) error {
 	case t != raftpb.MsgSnap && !raft.IsEmptySnap(m.GetSnapshot()):
 		wrong = "it has a snapshot"
 	case m.GetLogTerm() > term:
-		wrong = fmt.Sprintf("the log has term %d, after the message's %d", m.GetLogTerm(), term)
+		wrong = fmt.Sprintf("its log term %d is higher than its term %d", m.GetLogTerm(), term)
 	case t == raftpb.MsgApp:
 		wrong = wrongEntries(m)
 	case t == raftpb.MsgAppResp && d.m.leading && term == d.m.term && !m.GetReject() &&
 		// in an earlier term, the entry may have been removed in the meantime
 		m.GetIndex() > d.last:
-		wrong = fmt.Sprintf("it has entry %d, and the log here ends at %d", m.GetIndex(), d.last)
+		wrong = fmt.Sprintf("it acknowledges entry %d, but the log here ends at %d",
+			m.GetIndex(), d.last)
 	case t == raftpb.MsgSnap:
 		wrong = wrongSnapshot(m)
 	}
@@ -82,7 +83,7 @@ func wrongEntries(m *raftpb.Message) string {
 		index++
 		switch {
 		case e.GetIndex() != index || index == 0:
-			return fmt.Sprintf("entry %d in the place of entry %d", e.GetIndex(), index)
+			return fmt.Sprintf("entry %d where entry %d was expected", e.GetIndex(), index)
 		case e.GetTerm() < term || e.GetTerm() == 0:
 			return fmt.Sprintf("entry %d has term %d, after term %d", index, e.GetTerm(), term)
 		case e.GetTerm() > m.GetTerm():
@@ -134,7 +135,7 @@ func (d *driver) checkChange(c *raftpb.ConfChangeV2) error {
 		return err
 	}
 	if c.GetTransition() != raftpb.ConfChangeTransitionAuto || len(c.GetChanges()) != 1 {
-		return errors.New("members do not make such changes of the membership")
+		return errors.New("members do not propose such membership changes")
 	}
 	_, _, err = changer.Simple(c.GetChanges()...)
 	return err

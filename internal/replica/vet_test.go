@@ -69,8 +69,8 @@ func TestVetBounds(t *testing.T) {
 	}
 }
 
-// TestPossibleChanges checks that membership changes are impossible if they leave no voter, contain
-// invalid members, or would take Raft two steps.
+// TestPossibleChanges checks that a membership change is rejected if it would leave no voter, if it
+// requires a joint configuration, or if the current configuration is invalid.
 func TestPossibleChanges(t *testing.T) {
 	voters := &raftpb.ConfState{Voters: []uint64{1, 2}}
 	twice := &raftpb.ConfState{Voters: []uint64{1, 2}, Learners: []uint64{1}}

@@ -45,8 +45,8 @@ func (d *Directory) MoveAway(now time.Time) (string, error) {
 		return "", fmt.Errorf("%s already exists", name)
 	}
 	if err := os.Rename(d.Path, name); err != nil {
-		return "", fmt.Errorf("%w; if %s is a mount point or you may not rename it, move its "+
-			"contents away by hand, keep them, and run recover again", err, d.Path)
+		return "", fmt.Errorf("%w; if %s is a mount point or you lack permission to rename it, "+
+			"move its contents away by hand, keep them, and run recover again", err, d.Path)
 	}
 	return name, syncParent(d.Path)
 }
@@ -83,7 +83,8 @@ func (d *Directory) ForceNewCluster(now time.Time) (kept string, err error) {
 		}
 	}
 	if len(o.Removed)-gone == len(d.Members) {
-		return "", fmt.Errorf("%s: member %x is not in its state: it was removed", d.Path, d.Member)
+		return "", fmt.Errorf("%s: its state does not list member %x: it was removed",
+			d.Path, d.Member)
 	}
 	if kept, err = d.MoveAway(now); err != nil {
 		return "", err

@@ -63,9 +63,9 @@ func backupListCommand() *cobra.Command {
 	var format string
 	c := &cobra.Command{
 		Use: "list --from TARGET", Short: "List the backups and what they can restore",
-		Long: `List the full backups, oldest first, each with the revision and time up to which
-the copied log can continue from it. This reads only names; "leasehold backup verify" reads
-everything.`,
+		Long: `List the full backups, oldest first, each with the latest revision and time
+that can be restored from it with the copied log. This reads only names; "leasehold backup verify"
+reads everything.`,
 		Example: "  leasehold backup list --from /mnt/backups\n" +
 			"  leasehold backup list --from 's3://bucket/prod?endpoint=https://s3.example:9000' -w json",
 	}
@@ -99,7 +99,7 @@ func writeBackups(w io.Writer, list *rewind.List) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "Backups of %v: %d of the whole state, %d pieces of the log, %s.\n",
+	_, err = fmt.Fprintf(w, "Backups of %v: %d full, %d pieces of the log, %s.\n",
 		list.History, len(list.Fulls), list.Pieces, humanize.Bytes(uint64(list.Bytes)))
 	return err
 }
@@ -138,8 +138,8 @@ func backupVerifyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "verify --from TARGET", Short: "Read all backups and list the damaged ones",
 		Long: `Read every backup to its end, and check its SHA-256, its records, and that the log has
-no gap between two full backups. If anything is wrong, print it and exit with 1. This needs as much
-memory as the state takes.`,
+no gap between two full backups. If anything is wrong, print it and exit with 1. This needs enough
+memory for the whole state.`,
 		Example: "  leasehold backup verify --from /mnt/backups",
 	}
 	c.Flags().BoolVarP(&all, "verbose", "v", false, "list intact backups too")
@@ -216,7 +216,7 @@ func restorePoint(revision, at string) (to rewind.Moment, err error) {
 		return to, badArgs("--to-revision and --to-time are mutually exclusive")
 	case revision != "":
 		if to.Revision, err = strconv.ParseInt(revision, 10, 64); err != nil || to.Revision < 1 {
-			return to, badArgs("--to-revision: %q is not a revision, a number from 1 on", revision)
+			return to, badArgs("--to-revision: %q is not a revision; use a number from 1", revision)
 		}
 	case at != "":
 		if to.Time, err = rewind.ParseTime(at, time.Now()); err != nil {

@@ -84,7 +84,7 @@ func configCommand(env func() []string, hostname func() string) *cobra.Command {
 		Long: configLong,
 	}
 	c.AddCommand(
-		sub("check", "Find mistakes in the settings of a member",
+		sub("check", "Find errors in the settings of a member",
 			"  leasehold config check /etc/leasehold/leasehold.yaml\n"+
 				"  leasehold config check /etc/leasehold/leasehold.yaml --name b --log-level debug",
 			checkConfig),

@@ -319,7 +319,7 @@ func (d *dev) explain(
 ) string {
 	endpoints, through := clientHosts(configs), ""
 	if len(relays) > 0 {
-		through = fmt.Sprintf(" Relays: %d, of the members at %s.", len(relays),
+		through = fmt.Sprintf(" Relays: %d, for the members at %s.", len(relays),
 			strings.Join(endpoints, ", "))
 		endpoints = nil
 		for _, c := range relays {
@@ -331,9 +331,9 @@ func (d *dev) explain(
 		kept = "removed at the end"
 	}
 	if d.demo {
-		through += " Programs elect, lock, queue and die."
+		through += " Demo programs hold leases, locks and queue items, and occasionally die."
 	}
-	fmt.Fprintf(w, `A cluster runs on this machine, until Ctrl-C. Members: %d. Data: %s (%s).%s
+	fmt.Fprintf(w, `A cluster is running on this machine until Ctrl-C. Members: %d. Data: %s (%s).%s
 
 To view it in a browser: %s
 

@@ -29,12 +29,11 @@ import (
 )
 
 const doctorLong = `Check the machine that a member will run on, with the settings that "leasehold
-serve" would use: sync time and free space of the disk, open files, memory, clocks, ports,
-certificates, and the connection to the other members. Each line states a finding and what to do
-about it. Nothing is changed, apart from a file of 200 kB that is written to the data directory and
-removed.
+serve" would use: disk sync time and free space, the open file limit, memory, clocks, ports,
+certificates, and connections to the other members. Each line states a finding and what to do about
+it. Nothing is changed, except that a 200 kB file is written to the data directory and removed.
 
-Exit codes: 0 if a member can run, perhaps with advice; 1 if there is a fault.`
+Exit codes: 0 if a member can run, even if there is advice; 1 if there is a fault.`
 
 // DoctorCommand returns the command "leasehold doctor", which checks a machine before a member runs
 // on it.
@@ -87,7 +86,7 @@ func (d *doctor) report(w io.Writer) error {
 		fmt.Fprintf(w, "%-7s %-12s %s\n", degrees[f.degree], f.what, f.text)
 	}
 	if worst == unfit {
-		return errors.New("a member cannot run well here: fix the faults above")
+		return errors.New("a member cannot run reliably on this machine: fix the faults above")
 	}
 	return nil
 }
@@ -137,7 +136,7 @@ func (d *doctor) disk(cfg *server.Config) {
 	}
 	took, err := syncTimes(dir)
 	if err != nil {
-		d.say(unfit, "disk", "%v: the member's user must be able to write in %s", err, dir)
+		d.say(unfit, "disk", "%v: the member's user must be able to write to %s", err, dir)
 		return
 	}
 	d.syncs(took, cfg.Raft.ElectionTimeout)
@@ -182,7 +181,7 @@ func (d *doctor) syncs(took []time.Duration, election time.Duration) {
 	case slow > election/2:
 		d.say(unfit, "disk", "%s: other members would consider this one dead; use another disk", text)
 	case slow > 10*time.Millisecond:
-		d.say(advice, "disk", "%s: every write waits for one; use a separate disk for the member", text)
+		d.say(advice, "disk", "%s: every write waits for a sync; use a separate disk for the member", text)
 	default:
 		d.say(fine, "disk", "%s", text)
 	}
@@ -193,19 +192,19 @@ func (d *doctor) room(free uint64, quota int64) {
 	need := uint64(max(quota, 1<<30)) * 3 // a snapshot, the next snapshot, and the log between them
 	switch {
 	case free < need/3:
-		d.say(unfit, "room", "%d MiB are free, and the quota is %d MiB", free>>20, quota>>20)
+		d.say(unfit, "room", "%d MiB free, but the quota is %d MiB", free>>20, quota>>20)
 	case free < need:
-		d.say(advice, "room", "%d MiB are free: a member may need three times its quota, %d MiB",
+		d.say(advice, "room", "%d MiB free: a member may need three times its quota, %d MiB",
 			free>>20, need>>20)
 	default:
-		d.say(fine, "room", "%d MiB are free", free>>20)
+		d.say(fine, "room", "%d MiB free", free>>20)
 	}
 }
 
 // memory assesses whether there is enough memory for a state of up to quota bytes.
 func (d *doctor) memory(total uint64, quota int64) {
 	if quota > 0 && total < 2*uint64(quota) {
-		d.say(advice, "memory", "%d MiB, and the quota is %d MiB: the state is in memory, so lower "+
+		d.say(advice, "memory", "%d MiB, but the quota is %d MiB: the state is in memory, so lower "+
 			"--quota-backend-bytes or add memory (see leasehold plan capacity)", total>>20, quota>>20)
 		return
 	}
@@ -223,13 +222,13 @@ func (d *doctor) machine(cfg *server.Config) {
 	case err != nil:
 		d.say(advice, "files", "%v", err)
 	case files < 65536:
-		d.say(advice, "files", "%d may be open, one for each connection: raise that "+
-			"(ulimit -n, or LimitNOFILE= of the unit)", files)
+		d.say(advice, "files", "the limit is %d, and each connection needs one: raise it "+
+			"(ulimit -n, or LimitNOFILE= in the systemd unit)", files)
 	default:
-		d.say(fine, "files", "%d may be open", files)
+		d.say(fine, "files", "the limit is %d", files)
 	}
 	if n := runtime.GOMAXPROCS(0); n < 2 {
-		d.say(advice, "processors", "%d: renewals wait behind whatever else runs; use two", n)
+		d.say(advice, "processors", "%d: renewals have to wait for other work; use at least two", n)
 	} else {
 		d.say(fine, "processors", "%d", n)
 	}
@@ -248,7 +247,7 @@ func (d *doctor) port(what string, u url.URL) {
 	}
 	l, err := new(net.ListenConfig).Listen(context.Background(), network, at)
 	if err != nil {
-		d.say(advice, what, "%v: it is in use, unless this member is already running", err)
+		d.say(advice, what, "%v: expected if this member is already running; if not, free the port", err)
 		return
 	}
 	_ = l.Close() // opened only as a test
@@ -323,7 +322,7 @@ func (d *doctor) joined(at []string, cfg *server.Config, dial func() (cluster, e
 	defer cancel()
 	list, err := c.MemberList(ctx)
 	if err != nil {
-		d.say(advice, "cluster", "its members cannot be listed, so the connections to their peer URLs "+
+		d.say(advice, "cluster", "cannot list its members, so the connections to their peer URLs "+
 			"were not checked: %v", err)
 		return
 	}
@@ -354,8 +353,8 @@ func (d *doctor) reach(what, host string, cfg *server.Config) {
 		d.say(advice, what, "%v: it is not running yet, or something blocks the connection", err)
 		return
 	case took > longestWay(cfg.Raft):
-		d.say(advice, what, "%s responds in %v: raise --heartbeat-interval and --election-timeout to "+
-			"that and ten times that, at all members", host, took)
+		d.say(advice, what, "%s responds in %v: on all members, raise --heartbeat-interval to "+
+			"that time and --election-timeout to ten times that time", host, took)
 	default:
 		d.say(fine, what, "%s responds in %v", host, took.Round(10*time.Microsecond))
 	}

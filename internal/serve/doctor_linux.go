@@ -24,6 +24,7 @@ func (d *doctor) system(cfg *server.Config) {
 	}
 	const pages = "/sys/kernel/mm/transparent_hugepage/enabled"
 	if text, err := os.ReadFile(pages); err == nil && strings.Contains(string(text), "[always]") {
-		d.say(advice, "huge pages", "always: a member then uses more memory; write madvise to %s", pages)
+		d.say(advice, "huge pages", "always, which makes a member use more memory; write madvise to %s",
+			pages)
 	}
 }

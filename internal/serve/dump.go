@@ -24,8 +24,8 @@ func LogCommand() *cobra.Command {
 // aboutDumps is the end of the help text of both commands.
 const aboutDumps = `
 
-Each line is one record as a JSON object, with the names that docs/formats.md and "go doc
-leasehold.dev/internal/fsm" explain. Fields that are zero are left out. Bytes that are not UTF-8 are
+Each line is one record as a JSON object. docs/formats.md and "go doc leasehold.dev/internal/fsm"
+explain the field names. Fields that are zero are omitted. Bytes that are not UTF-8 are
 {"base64": ...}, fencing tokens are strings, and times are milliseconds. Secrets are never printed.
 An object {"record": "error"} marks a part that could not be read; the intact records after it
 follow. The exit code is then 1, or 6 if a newer release wrote some of the data.`
@@ -56,18 +56,18 @@ func logDumpCommand() *cobra.Command {
 		Short: "Print every record of a data directory",
 		Long: `Print every record of the data directory of a stopped member: its identity, its vote,
 its commit index, its snapshot, and the entries of its log with their commands. Nothing is changed.
-A member started in the meantime finds the directory in use.` +
+A member cannot start while the directory is being read.` +
 			aboutDumps,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return badArgs("log dump requires exactly one argument")
 			}
 			if o.To != 0 && o.From > o.To {
-				return badArgs("--from %d is after --to %d: no entry is between them", o.From, o.To)
+				return badArgs("--from %d must not be greater than --to %d", o.From, o.To)
 			}
 			err := dump.Directory(c.OutOrStdout(), args[0], o)
 			if errors.Is(err, storage.ErrLocked) {
-				return fmt.Errorf("%w; stop it first, or print a backup of it (leasehold snapshot "+
+				return fmt.Errorf("%w; stop the member first, or print a backup of it (leasehold snapshot "+
 					"save, leasehold snapshot dump)", err)
 			}
 			return dumped(args[0], err)

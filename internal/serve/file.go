@@ -114,8 +114,8 @@ func (f *flags) settings(text []byte) ([]setting, error) {
 		return nil, nil
 	}
 	if root.Kind != yaml.MappingNode {
-		return nil, usageError("%s:%d: a configuration file has lines such as \"name: a\"", f.configFile,
-			root.Line)
+		return nil, usageError("%s:%d: a configuration file must contain settings, such as \"name: a\"",
+			f.configFile, root.Line)
 	}
 	var all []setting
 	var errs []error
@@ -205,7 +205,7 @@ func didYouMean(typed string, names []string) string {
 	if near := settings.Nearest(plain, names); near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)
 	}
-	return "; leasehold serve --help lists the names, as flags"
+	return "; see the flags in leasehold serve --help"
 }
 
 // valueOf converts a value to command-line text if it has the type of x.
@@ -269,7 +269,7 @@ func listOf(n *yaml.Node) (string, error) {
 	var words []string
 	for _, c := range n.Content {
 		if c = settings.Resolve(c); c.Kind != yaml.ScalarNode {
-			return "", fmt.Errorf("line %d does not begin a single value", c.Line)
+			return "", fmt.Errorf("the element on line %d must be one value", c.Line)
 		}
 		words = append(words, c.Value)
 	}

@@ -127,7 +127,7 @@ func TestMistakesInFile(t *testing.T) {
 		"# x\n\nlisten-client-url: x":       `:3: unknown setting "listen-client-url"; did you mean`,
 		"listen_client_urls: x":             `did you mean "listen-client-urls"?`,
 		"experimental-peer-cert-file: x":    `did you mean "peer-cert-file"?`,
-		"qqqqqqqqqqqqqqqqqqqqqqqqq: x":      "leasehold serve --help lists the names",
+		"qqqqqqqqqqqqqqqqqqqqqqqqq: x":      "see the flags in leasehold serve --help",
 		"version: true":                     `unknown setting "version"`,
 		"config-file: x":                    `unknown setting "config-file"`,
 		"client-transport-securty: {}":      `did you mean "client-transport-security"?`,
@@ -142,12 +142,12 @@ func TestMistakesInFile(t *testing.T) {
 		"name: true":                        `it must be text; quote it: "true"`,
 		"name: [a]":                         "it must be one value, not a list",
 		"name: {a: b}":                      "it must be one value, not a mapping",
-		"log-outputs: [[a]]":                "line 1 does not begin a single value",
+		"log-outputs: [[a]]":                "the element on line 1 must be one value",
 		"lease-min-ttl: 5":                  "it needs a unit, as in 5s",
 		"lease-min-ttl: soon":               "it must be a duration such as 10s",
 		"election-timeout: x":               "neither a number of milliseconds nor a duration",
-		"- a":                               ":1: a configuration file has lines",
-		"just text":                         "a configuration file has lines",
+		"- a":                               ":1: a configuration file must contain settings",
+		"just text":                         "a configuration file must contain settings",
 		"name: a\n---\nname: b":             "a second document begins here",
 		"name: a\n  b: c":                   ":2: not YAML:",
 		"name: \"a":                         "not YAML:",
@@ -221,7 +221,7 @@ func TestConfigCheck(t *testing.T) {
 		"client-transport-security:\n  cert: x\n")
 	_, err = run([]string{"ETCD_MAX_TXN_OPS=x"}, many, "--election-timeout=1", "--auto-compaction-mode=x")
 	for _, want := range []string{
-		"10 mistakes in the settings:\n", "ETCD_MAX_TXN_OPS", many + ":1: unknown setting \"nmae\"",
+		"10 errors in the settings:\n", "ETCD_MAX_TXN_OPS", many + ":1: unknown setting \"nmae\"",
 		many + ":2: invalid value for max-learners", many + ":3: invalid value for pre-vote",
 		"--log-level is set by file " + many + ":5", many + ":7: unknown setting \"cert\"",
 		"--election-timeout (1ms) must be", "--auto-compaction-mode",

@@ -212,7 +212,7 @@ func (f *flags) located(err error) error {
 	for i, line := range lines {
 		lines[i] = "\n  " + strings.TrimPrefix(line, server.ErrConfig.Error()+": ")
 	}
-	return usageError("%d mistakes in the settings:%s", len(lines), strings.Join(lines, ""))
+	return usageError("%d errors in the settings:%s", len(lines), strings.Join(lines, ""))
 }
 
 func (f *flags) locate(text string) string {
@@ -263,11 +263,11 @@ func (f *flags) warnings() []string {
 
 // help prints all flags that have an effect, and lists the names of the others.
 func (f *flags) help(w io.Writer) {
-	fmt.Fprint(w, "Run one member until a signal ends it.\n\nUsage:\n  leasehold serve [flags]\n\n"+
-		"Each flag can also be set as a variable (LEASEHOLD_DATA_DIR or ETCD_DATA_DIR for\n"+
-		"--data-dir), or in the file of --config-file (\"data-dir: /var/lib/leasehold\"). Flags\n"+
-		"override variables, LEASEHOLD_ overrides ETCD_, and variables override the file. See\n"+
-		"\"leasehold config --help\".\n")
+	fmt.Fprint(w, "Run one member until a signal stops it.\n\nUsage:\n  leasehold serve [flags]\n\n"+
+		"Each flag can also be set by an environment variable (LEASEHOLD_DATA_DIR or\n"+
+		"ETCD_DATA_DIR for --data-dir), or in the file named by --config-file (\"data-dir:\n"+
+		"/var/lib/leasehold\"). Flags override variables, LEASEHOLD_ overrides ETCD_, and\n"+
+		"variables override the file. See \"leasehold config --help\".\n")
 	f.helpSections(w)
 	var rest []string
 	for _, i := range ignored {
@@ -275,7 +275,7 @@ func (f *flags) help(w io.Writer) {
 			rest = append(rest, "--"+i.name)
 		}
 	}
-	fmt.Fprintf(w, "\nFlags of etcd that are accepted with a warning and have no effect:\n  %s\n",
+	fmt.Fprintf(w, "\netcd flags that are accepted with a warning and have no effect:\n  %s\n",
 		strings.Join(rest, "\n  "))
 }
 

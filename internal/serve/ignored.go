@@ -13,10 +13,10 @@ type ignoredFlag struct {
 
 // Reasons shared by several flags.
 const (
-	noDiscovery = "members are named by --initial-cluster; there is no discovery"
+	noDiscovery = "members are listed in --initial-cluster; there is no discovery"
 	noBolt      = "there is no bbolt database"
-	otherTraces = "set OTEL_EXPORTER_OTLP_ENDPOINT and OpenTelemetry's other variables"
-	noRotation  = "the log is not rotated; use a program that rotates logs"
+	otherTraces = "set OTEL_EXPORTER_OTLP_ENDPOINT and the other OpenTelemetry variables instead"
+	noRotation  = "log files are not rotated; use a tool such as logrotate"
 	noOldFlag   = "etcd ignores it, too"
 )
 
@@ -26,11 +26,14 @@ var ignored = []ignoredFlag{
 	{name: "wal-dir", why: "the log is in --data-dir"},
 	{
 		name: "initial-election-tick-advance", def: "true", isBool: true,
-		why: "a starting member finds the leader before it would start an election",
+		why: "a starting member looks for the leader before it starts an election",
 	},
 	{name: "max-snapshots", def: "5", why: "one snapshot is kept"},
 	{name: "max-wals", def: "5", why: "the log is truncated after every snapshot"},
-	{name: "memory-mlock", def: "false", isBool: true, why: "the state is in memory; turn swap off"},
+	{
+		name: "memory-mlock", def: "false", isBool: true,
+		why: "the state is in memory; disable swap instead",
+	},
 	{name: "backend-bbolt-freelist-type", def: "map", why: noBolt},
 	{name: "backend-batch-interval", why: noBolt},
 	{name: "backend-batch-limit", def: "0", why: noBolt},
@@ -66,23 +69,26 @@ var ignored = []ignoredFlag{
 	{name: "logger", def: "zap", why: "there is one logger"},
 	{name: "enable-log-rotation", def: "false", isBool: true, why: noRotation},
 	{name: "log-rotation-config-json", why: noRotation},
-	{name: "warning-apply-duration", def: "100ms", why: "the latency metrics show it"},
+	{name: "warning-apply-duration", def: "100ms", why: "see the latency metrics instead"},
 	{name: "enable-distributed-tracing", def: "false", isBool: true, why: otherTraces},
 	{name: "distributed-tracing-address", def: "localhost:4317", why: otherTraces},
 	{name: "distributed-tracing-service-name", def: "etcd", why: otherTraces},
 	{name: "distributed-tracing-instance-id", why: otherTraces},
 	{name: "distributed-tracing-sampling-rate", def: "0", why: otherTraces},
-	{name: "compact-hash-check-time", def: "1m", why: "--corrupt-check-time compares the state"},
+	{
+		name: "compact-hash-check-time", def: "1m",
+		why: "--corrupt-check-time compares the members' states",
+	},
 	{name: "compaction-batch-limit", def: "1000", why: "compaction does not delay writers"},
 	{name: "compaction-sleep-interval", why: "compaction does not delay writers"},
 	{
 		name: "downgrade-check-time",
 		why:  "each member checks the cluster version whenever it changes",
 	},
-	{name: "feature-gates", why: "its features are always on, or do not apply"},
+	{name: "feature-gates", why: "etcd's features are always on or do not apply"},
 	{
 		name: "force-new-cluster", def: "false", isBool: true,
-		why: "restore a snapshot to make a new cluster",
+		why: "restore a snapshot to create a new cluster",
 	},
 	{name: "unsafe-no-fsync", def: "false", isBool: true, why: "every acknowledged write is synced"},
 	{name: "cluster-active-size", hidden: true, why: noOldFlag},

@@ -18,12 +18,12 @@ import (
 func InitCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "init [flags of serve]",
-		Short: "Found a new cluster in an empty data directory",
-		Long: "Found a new cluster of one member in an empty data directory, and exit. The flags are\n" +
-			"those of \"leasehold serve\". Then start this member, like all further ones, with\n" +
-			"\"leasehold serve --join ADDRESSES\". That never founds a cluster: if the member's disk\n" +
-			"is lost, it fails instead of founding a second one. With --join, init refuses if\n" +
-			"a cluster already responds at these addresses.",
+		Short: "Create a new cluster in an empty data directory",
+		Long: "Create a new cluster of one member in an empty data directory, and exit. The flags are\n" +
+			"those of \"leasehold serve\". Then start this member, and later all others, with\n" +
+			"\"leasehold serve --join ADDRESSES\", which never creates a cluster: if the member's\n" +
+			"disk is lost, it fails instead of creating a second cluster. With --join, init fails if\n" +
+			"a cluster already responds at one of the addresses.",
 		DisableFlagParsing: true,
 		SilenceErrors:      true,
 		SilenceUsage:       true,
@@ -61,7 +61,7 @@ func initCluster(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.OutOrStdout(), "cluster %x founded in %s by member %x (%s)\n",
+	fmt.Fprintf(c.OutOrStdout(), "created cluster %x in %s with member %x (%s)\n",
 		cluster, cfg.DataDir, member, cfg.Name)
 	return nil
 }
@@ -86,13 +86,13 @@ func checkUnused(at string, cfg server.Config) error {
 	defer cancel()
 	switch err := c.Ours(ctx); {
 	case err == nil:
-		return errors.New("a cluster responds there, so nothing is founded; start this member " +
-			"with leasehold serve --join (and --replace if its disk was lost)")
+		return errors.New("a cluster already responds there, so init did not create one; start this " +
+			"member with leasehold serve --join (and --replace if its disk was lost)")
 	case !isTemporary(err):
 		return err
 	case isListening(at):
-		return fmt.Errorf("something listens there, so nothing is founded; it may be a member: "+
-			"%w", err)
+		return fmt.Errorf("something is listening there, possibly a member, so init did not create "+
+			"a cluster: %w", err)
 	}
 	return nil
 }

@@ -153,13 +153,13 @@ func (j *joiner) admit(
 		j.member = m.ID
 		return list.Members, nil
 	case !m.IsLearner && !j.replace:
-		return nil, fmt.Errorf("member %x (%s) has the peer URLs %s, and a vote, but its data is "+
-			"not in %s: with an empty directory it would deny what it has acknowledged; start it "+
-			"with its data, or use --replace to remove it and join as a new member",
+		return nil, fmt.Errorf("member %x (%s) is a voter with the peer URLs %s, but its data is "+
+			"not in %s: with an empty directory, it would lack data that it has acknowledged; start "+
+			"it with its data, or use --replace to remove it and join as a new member",
 			m.ID, m.Name, strings.Join(urls, ","), cfg.DataDir)
 	}
 	// A learner can be removed even without --replace, because it has no vote that could be lost.
-	j.log.Warn("removing the member whose data is lost, to join in its place",
+	j.log.Warn("removing the member that lost its data, in order to replace it",
 		"member", fmt.Sprintf("%x", m.ID), "name", m.Name)
 	_, err = j.cluster.MemberRemove(ctx, m.ID)
 	if err != nil && !errors.Is(err, rpctypes.ErrMemberNotFound) {
@@ -170,8 +170,8 @@ func (j *joiner) admit(
 
 // errUnreachable means that no member can be reached at its peer URLs.
 var errUnreachable = errors.New("no member of the cluster can be reached at its peer URLs, so " +
-	"this one could not take part; if they are wrong, which \"leasehold member list\" shows, change " +
-	"them with \"leasehold member update ID --peer-urls=URL\"")
+	"this one could not take part; check them with \"leasehold member list\", and correct them with " +
+	"\"leasehold member update ID --peer-urls=URL\"")
 
 // check returns an error if a new member, or a member replacing self, would be unable to take part.
 // Without this check, such a member would remain an unreachable learner.
@@ -275,7 +275,8 @@ func (j *joiner) finish(ctx context.Context, ready <-chan struct{}, learner func
 		j.log.Info("became a voter", "member", fmt.Sprintf("%x", j.member))
 	case ctx.Err() != nil, errors.Is(err, rpctypes.ErrMemberNotLearner), !learner():
 	default:
-		j.log.Error("the member stays a learner", "member", fmt.Sprintf("%x", j.member), "error", err)
+		j.log.Error("could not become a voter; this member remains a learner",
+			"member", fmt.Sprintf("%x", j.member), "error", err)
 	}
 }
 

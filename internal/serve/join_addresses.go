@@ -68,7 +68,7 @@ func (j *joiner) addressesIn(cfg server.Config, host string) (server.Config, err
 	if data, err := os.ReadFile(file); err == nil {
 		var c addresses
 		if err := json.Unmarshal(data, &c); err != nil || c.Client == "" || c.Peer == "" {
-			return cfg, fmt.Errorf("%s does not contain the chosen addresses; remove it, and "+
+			return cfg, fmt.Errorf("cannot read the chosen addresses from %s; remove it, and "+
 				"set --listen-client-urls and --listen-peer-urls", file)
 		}
 		return j.logChosen(j.setName(c.in(cfg))), nil
@@ -101,8 +101,8 @@ func (j *joiner) setName(cfg server.Config) server.Config {
 }
 
 func (j *joiner) logChosen(cfg server.Config) server.Config {
-	j.log.Info("chose addresses, because no flags set "+
-		"them", "name", cfg.Name, "data-dir", cfg.DataDir,
+	j.log.Info("chose addresses, because none were "+
+		"set", "name", cfg.Name, "data-dir", cfg.DataDir,
 		"listen-client-urls", listen.JoinURLs(cfg.URLs.ListenClient),
 		"listen-peer-urls", listen.JoinURLs(cfg.URLs.ListenPeer))
 	return cfg

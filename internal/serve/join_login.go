@@ -92,7 +92,7 @@ func (l *joinToken) get(ctx context.Context, conn *grpc.ClientConn) (string, err
 		return "", nil
 	case errors.Is(rpctypes.Error(err), rpctypes.ErrAuthFailed):
 		return "", status.Errorf(codes.InvalidArgument,
-			"the cluster rejects the login of --join-user %s with the password in %s",
+			"the cluster rejected the login of --join-user %s with the password in %s",
 			l.user, l.passwordFile)
 	case err != nil:
 		return "", err
@@ -116,12 +116,12 @@ func secretOf(flag, file string) (string, error) {
 
 // explainDenied wraps an access control error and adds a remedy.
 func explainDenied(err error) error {
-	const how = "set --join-user and --join-password-file (or --join-token-file, or a client " +
-		"certificate) to those of a user with the role root; or have root add and promote the member " +
-		"with \"leasehold member add --learner\", and use the login of any user"
+	const how = "log in as a user with the role root (--join-user and --join-password-file, " +
+		"--join-token-file, or a client certificate); or have root add and promote the member " +
+		"with \"leasehold member add --learner\", and log in as any user"
 	switch known := rpctypes.Error(err); {
 	case errors.Is(known, rpctypes.ErrUserEmpty):
-		return &explained{known, "the cluster has users: " + how}
+		return &explained{known, "the cluster requires a login: " + how}
 	case errors.Is(known, rpctypes.ErrPermissionDenied):
 		return &explained{known, "adding or promoting a member requires the role root: " + how}
 	default:

@@ -46,8 +46,8 @@ func TestJoinWithUsers(t *testing.T) {
 		args []string
 		says string
 	}{
-		{nil, "the cluster has users: set --join-user"},
-		{as("eve"), "the cluster rejects the login of --join-user eve"},
+		{nil, "the cluster requires a login: log in as a user with the role root (--join-user"},
+		{as("eve"), "the cluster rejected the login of --join-user eve"},
 		{as("mallory"), "mallory is empty"},
 		{as("nobody"), "no such file"},
 		{as("alice"), "adding or promoting a member requires the role root"},
@@ -69,7 +69,7 @@ func TestJoinWithUsers(t *testing.T) {
 	do(added, err)
 	p := j.start(as("alice")...)
 	p.until("the cluster already lists this member")
-	p.until("the member stays a learner")
+	p.until("this member remains a learner")
 	do(root.MemberRemove(ctx, added.Member.ID))
 	p.until("removed from the cluster")
 

@@ -264,8 +264,8 @@ func TestJoinStopped(t *testing.T) {
 	})
 }
 
-// TestJoinAgain checks that a member that stopped while joining resumes in every state that it may
-// have been left in, starting from the cluster's record of it.
+// TestJoinAgain checks how a member that stopped while joining continues, depending on the
+// cluster's record of it.
 func TestJoinAgain(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -465,8 +465,8 @@ func TestJoinChooses(t *testing.T) {
 	}
 }
 
-// TestJoinForeign checks that an etcd server is not asked to add the member, and that a failure to
-// reach any server is temporary and reported with its reason.
+// TestJoinForeign checks that an etcd server is not asked to add the member. If no server can be
+// reached, the error is temporary and states the reason.
 func TestJoinForeign(t *testing.T) {
 	l, err := net.Listen("tcp", servers.MustFreeAddr()) // the address stays reserved after Close
 	if err != nil {

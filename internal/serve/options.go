@@ -21,13 +21,13 @@ func (f *flags) addMember() {
 		"Number of entries applied between two snapshots")
 	fs.Uint64Var(&c.Raft.SnapshotCatchUpEntries, "snapshot-catchup-entries",
 		c.Raft.SnapshotCatchUpEntries,
-		"Number of entries before a snapshot that are kept for members that lag")
+		"Number of entries before a snapshot to keep for members that lag behind")
 	fs.Var(millis{&c.Raft.Heartbeat}, "heartbeat-interval",
 		"Interval of the leader's heartbeats in milliseconds. If this or --election-timeout is "+
 			"set, only the election timeout detects an unresponsive leader, as in etcd")
 	fs.Var(millis{&c.Raft.ElectionTimeout}, "election-timeout",
 		"Time without a leader after which a follower starts an election, in milliseconds. If it "+
-			"is not set, a leader that hangs or is cut off is replaced sooner, usually in 0.3 s")
+			"is not set, an unresponsive leader is replaced sooner, usually within 0.3 s")
 	fs.BoolVar(&c.Raft.PreVote, "pre-vote", c.Raft.PreVote,
 		"Poll the other members before an election, so that a member that was cut off does not disrupt "+
 			"the cluster")
@@ -46,19 +46,19 @@ func (f *flags) addCluster() {
 		"Members of a new cluster: NAME=URL,NAME=URL,... (default: this member alone)")
 	f.state = string(c.Cluster.State)
 	fs.StringVar(&f.state, "initial-cluster-state", f.state,
-		"'new' to found a cluster, 'existing' to join one; ignored by later starts")
+		"'new' to create a cluster, 'existing' to join one; ignored on later starts")
 	fs.StringVar(&c.Cluster.Token, "initial-cluster-token", c.Cluster.Token,
-		"Token that tells apart clusters with the same URLs")
+		"Token that distinguishes clusters with the same URLs")
 	fs.BoolVar(&c.Cluster.StrictReconfigCheck, "strict-reconfig-check",
-		c.Cluster.StrictReconfigCheck, "Refuse membership changes that would lose the quorum")
+		c.Cluster.StrictReconfigCheck, "Reject membership changes that would lose quorum")
 	fs.DurationVar(&c.Cluster.FoundersWait, "initial-founders-wait", c.Cluster.FoundersWait,
-		"How long to wait for unreachable founders before a majority of those in "+
-			"--initial-cluster begins without them (0: forever)")
+		"How long to wait for unreachable members of --initial-cluster before a majority of "+
+			"them starts without the rest (0: forever)")
 	fs.IntVar(&c.Cluster.MaxLearners, "max-learners", c.Cluster.MaxLearners,
-		"Largest number of learners at a time (0: unlimited)")
+		"Maximum number of learners at a time (0: unlimited)")
 	fs.Var(endpoints{list{&f.join.endpoints}}, "join",
 		"Client addresses HOST:PORT,... of members of a running cluster to join. The member adds "+
-			"itself, catches up and becomes a voter. Without flags for its addresses it chooses free "+
+			"itself, catches up and becomes a voter. If its own addresses are not set, it chooses free "+
 			"ones. Ignored once the data directory belongs to a cluster")
 	fs.BoolVar(&f.join.replace, "replace", false,
 		"With --join: replace a member with the same peer URLs, whose data is lost")
@@ -66,7 +66,7 @@ func (f *flags) addCluster() {
 	fs.StringVar(&l.user, "join-user", "", "With --join, if access control is enabled: a user "+
 		"with the role root. A client certificate of such a user works too")
 	fs.StringVar(&l.passwordFile, "join-password-file", "",
-		"File with the password of --join-user, only needed until "+
+		"File with the password of --join-user, needed only until "+
 			"the member has joined")
 	fs.StringVar(&l.tokenFile, "join-token-file", "",
 		"File with a token, instead of --join-user")
@@ -80,28 +80,28 @@ func (f *flags) addLease() {
 		"Longest TTL of a cache's lease, which is how long a write may wait for a dead cache "+
 			"(at most 10m)")
 	fs.DurationVar(&l.CheckpointInterval, "lease-checkpoint-interval", l.CheckpointInterval,
-		"Longest silence of a lease before its remaining time is replicated, and interval between "+
-			"replications (at least 100ms; a lease with a TTL of less than 2.5 times that "+
-			"is replicated sooner)")
+		"How long a lease can be silent before its remaining time is checkpointed, and the interval "+
+			"between checkpoints (at least 100ms; a lease with a TTL of less than 2.5 times that "+
+			"is checkpointed sooner)")
 	fs.DurationVar(&l.Untended, "lease-untended", l.Untended,
-		"Like --lease-checkpoint-interval, for an untended lease: after its grant, after the "+
-			"stream that renewed it has ended, and after an election")
+		"Like --lease-checkpoint-interval, but for a lease that no stream is renewing: after its "+
+			"grant, after its stream has ended, and after an election")
 	fs.IntVar(&l.SpreadRate, "lease-spread-rate", l.SpreadRate,
-		"Largest number of leases per second that become due after an election; the others end "+
+		"Maximum number of leases that become due per second after an election; the others expire "+
 			"later")
 	fs.IntVar(&l.MaxKeys, "lease-max-keys", l.MaxKeys,
-		"Largest number of keys attached to a lease; all of them are deleted in one step when it "+
-			"ends")
+		"Maximum number of keys attached to a lease; they are all deleted in one step when the "+
+			"lease ends")
 }
 
 func (f *flags) addLimits() {
 	c, fs := &f.cfg, f.fs
 	fs.Int64Var(&c.Limits.MaxRequestBytes, "max-request-bytes", c.Limits.MaxRequestBytes,
-		"Size of the largest request, in bytes")
+		"Maximum size of a request, in bytes")
 	fs.IntVar(&c.Limits.MaxTxnOps, "max-txn-ops", c.Limits.MaxTxnOps,
-		"Largest number of operations in a branch of a transaction")
+		"Maximum number of operations in a branch of a transaction")
 	fs.Int64Var(&c.Limits.QuotaBackendBytes, "quota-backend-bytes", 0,
-		"Size of the state in bytes at which writes are refused (0: 2 GiB; negative: "+
+		"Size of the state in bytes at which writes are rejected (0: 2 GiB; negative: "+
 			"unlimited)")
 	f.mode = string(c.Compaction.Mode)
 	fs.StringVar(&f.mode, "auto-compaction-mode", f.mode,
@@ -113,9 +113,9 @@ func (f *flags) addLimits() {
 		"Maximum number of streams per connection, up to "+
 			strconv.FormatUint(math.MaxUint32, 10))
 	fs.DurationVar(&c.GRPC.KeepAliveMinTime, "grpc-keepalive-min-time", c.GRPC.KeepAliveMinTime,
-		"Shortest interval between a client's pings")
+		"Minimum interval between a client's pings")
 	fs.DurationVar(&c.GRPC.KeepAliveInterval, "grpc-keepalive-interval", c.GRPC.KeepAliveInterval,
-		"Time of silence after which a connection is pinged (0: never)")
+		"Idle time after which a connection is pinged (0: never)")
 	fs.DurationVar(&c.GRPC.KeepAliveTimeout, "grpc-keepalive-timeout", c.GRPC.KeepAliveTimeout,
 		"Time without a response to a ping after which a connection is closed")
 	fs.DurationVar(&c.WatchProgressInterval, "watch-progress-notify-interval",
@@ -133,7 +133,7 @@ func (f *flags) addBackup() {
 		"in cron syntax: '0 3 * * *', @hourly, '@every 6h'. Hours are in UTC, or in a zone: "+
 		"'CRON_TZ=Europe/Paris 0 3 * * *'")
 	fs.IntVar(&b.Keep, "backup-keep", b.Keep,
-		"Number of full backups to keep, with the log since the oldest")
+		"Number of full backups to keep, along with the log since the oldest of them")
 	fs.DurationVar(&b.Interval, "backup-log-interval", b.Interval,
 		"Interval at which the log is copied; if all members are lost, so are the writes since the "+
 			"last copy")
@@ -148,15 +148,15 @@ func (f *flags) addClientSecurity() {
 	fs.StringVar(&t.CertFile, "cert-file", "", "Certificate for clients (PEM)")
 	fs.StringVar(&t.KeyFile, "key-file", "", "Private key of --cert-file (PEM)")
 	fs.StringVar(&t.TrustedCAFile, "trusted-ca-file", "",
-		"CA certificates to verify the certificates of clients (PEM)")
+		"CA certificates for verifying client certificates (PEM)")
 	fs.BoolVar(&t.ClientCertAuth, "client-cert-auth", false, "Require a certificate from clients")
 	fs.StringVar(&t.CRLFile, "client-crl-file", "", "List of revoked client certificates")
 	fs.Var(list{&t.AllowedCNs}, "client-cert-allowed-cn",
-		"Allowed common names of client certificates")
+		"Allowed common names in client certificates")
 	fs.Var(list{&t.AllowedHostnames}, "client-cert-allowed-hostname",
-		"Allowed hosts of client certificates")
+		"Allowed host names in client certificates")
 	fs.BoolVar(&t.Auto, "auto-tls", false,
-		"Make a self-signed certificate for clients, and keep it in the data directory")
+		"Generate a self-signed certificate for clients, and keep it in the data directory")
 	c := &f.cfg.Access
 	fs.StringVar(&c.Token, "auth-token", c.Token,
 		"Kind of login token: 'simple', or signed tokens "+
@@ -165,23 +165,23 @@ func (f *flags) addClientSecurity() {
 	fs.Var(seconds{&c.TokenTTL}, "auth-token-ttl",
 		"Time in seconds for which a simple token is valid after its last use")
 	fs.StringVar(&c.BindingsFile, "auth-config", "",
-		"YAML file that binds SANs of certificates, and tokens of other issuers (OpenID "+
-			"Connect), to users or roles. It is read again when it changes, and on SIGHUP")
+		"YAML file that binds certificate SANs, and tokens from other issuers (OpenID "+
+			"Connect), to users or roles. It is reloaded when it changes, and on SIGHUP")
 	fs.IntVar(&c.BcryptCost, "bcrypt-cost", c.BcryptCost,
 		"Cost of hashing a new password, 4 to 31; each step doubles it")
 	fs.IntVar(&c.MinPassword, "min-password-length", c.MinPassword,
 		"Minimum length of a new password, in characters (0: any, as in etcd)")
 	fs.IntVar(&c.MaxFailedLogins, "max-failed-logins", c.MaxFailedLogins,
-		"Number of failed logins in a row from an address, after which one in five seconds is "+
-			"accepted (0: unlimited)")
+		"Number of consecutive failed logins from an address after which only one attempt every "+
+			"five seconds is accepted (0: unlimited)")
 	fs.IntVar(&c.MetricsPrincipals, "metrics-principals", c.MetricsPrincipals,
-		"Number of principals that per-principal metrics name, largest first, up to 1000. "+
+		"Number of principals listed in per-principal metrics, largest first, up to 1000. "+
 			"Anyone who can read /metrics can read the names")
 	fs.BoolVar(&c.Insecure, "insecure", false,
 		"Do not warn that other machines can reach the client "+
 			"URLs without TLS or without access control")
 	fs.StringVar(&t.ClientCertFile, "client-cert-file", "",
-		"Certificate that this member presents to the one that it joins (PEM, default --cert-file)")
+		"Certificate that this member presents when it joins a cluster (PEM, default --cert-file)")
 	fs.StringVar(&t.ClientKeyFile, "client-key-file", "", "Private key of --client-cert-file (PEM)")
 	fs.Var(list{&t.CipherSuites}, "cipher-suites", "Cipher suites of TLS 1.2 (default: Go's)")
 	t.MinVersion = "TLS1.2"
@@ -201,19 +201,19 @@ func (f *flags) addPeerSecurity() {
 	fs.StringVar(&t.ClientKeyFile, "peer-client-key-file", "", "Private key of "+
 		"--peer-client-cert-file (PEM)")
 	fs.StringVar(&t.TrustedCAFile, "peer-trusted-ca-file", "",
-		"CA certificates to verify the certificates of members (PEM)")
+		"CA certificates for verifying members' certificates (PEM)")
 	fs.BoolVar(&t.ClientCertAuth, "peer-client-cert-auth", false,
 		"Require a certificate from other members")
 	fs.StringVar(&t.CRLFile, "peer-crl-file", "", "List of revoked member certificates")
 	fs.Var(list{&t.AllowedCNs}, "peer-cert-allowed-cn",
-		"Allowed common names of members' certificates")
+		"Allowed common names in members' certificates")
 	fs.Var(list{&t.AllowedHostnames}, "peer-cert-allowed-hostname",
-		"Allowed hosts of members' certificates")
+		"Allowed host names in members' certificates")
 	fs.StringVar(&f.cfg.PeerTokenFile, "peer-token-file", "",
 		"File with a random secret of at least 32 bytes, the same for all members. Members "+
-			"without it are refused (head -c 32 /dev/urandom | base64)")
+			"without it are rejected (head -c 32 /dev/urandom | base64)")
 	fs.BoolVar(&t.Auto, "peer-auto-tls", false,
-		"Make a self-signed certificate for members, and keep it in the data directory")
+		"Generate a self-signed certificate for members, and keep it in the data directory")
 }
 
 func (f *flags) addHTTP() {
@@ -238,8 +238,9 @@ func (f *flags) addGateway(gateway *bool, ui *string, cors, hosts *[]string) {
 	f.fs.Var(list{cors}, "cors",
 		"Other origins (https://HOST[:PORT]) whose pages may call the JSON gateway (default: none)")
 	f.fs.Var(list{hosts}, "host-whitelist",
-		"Hosts that unencrypted HTTP requests may name ('*': all). By default all, but requests to "+
-			"a loopback address must name an address, localhost or a host of the client URLs")
+		"Hosts allowed in the Host header of unencrypted HTTP requests ('*': all). By default, all "+
+			"are allowed, except that a request to a loopback address must name an address, "+
+			"localhost or a host of the client URLs")
 }
 
 func (f *flags) addLog() {
@@ -255,8 +256,8 @@ func (f *flags) addLog() {
 func (f *flags) addLogging() {
 	f.addLog()
 	f.fs.DurationVar(&f.cfg.GRPC.WarnAfter, "warning-unary-request-duration", f.cfg.GRPC.WarnAfter,
-		"Log a call, or a request on a stream of leasehold.v1, that takes longer, and where "+
-			"the time was spent; at most a few in ten seconds (0: never)")
+		"Log calls, and requests on leasehold.v1 streams, that take longer than this, and where "+
+			"the time was spent; at most a few every ten seconds (0: never)")
 	a, fs := &f.cfg.Access.Audit, f.fs
 	fs.StringVar(&a.File, "audit-log", "",
 		"File, stdout or stderr to record who did what (default: none)")
@@ -276,6 +277,6 @@ func (f *flags) addOther() {
 	fs := f.fs
 	fs.StringVar(&f.configFile, "config-file", "",
 		"YAML file of settings, named like the flags or as in etcd's file. Flags and variables "+
-			"override it. SIGHUP reads log-level and log-format again")
+			"override it. SIGHUP reloads log-level and log-format")
 	fs.BoolVar(&f.version, "version", false, "Print the version and exit")
 }

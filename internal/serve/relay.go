@@ -82,12 +82,12 @@ func (f *relayFlags) addMembers() {
 	fs.Var(endpoints{list{&c.Endpoints}}, "endpoints",
 		"Client addresses of the members: HOST:PORT,... or https://HOST:PORT,...")
 	fs.StringVar(&t.TrustedCAFile, "cacert", "",
-		"CA certificates to verify the certificates of members (PEM, default: the system's)")
+		"CA certificates for verifying members' certificates (PEM, default: the system's)")
 	fs.StringVar(&t.CertFile, "cert", "", "Certificate for connections to members (PEM)")
 	fs.StringVar(&t.KeyFile, "key", "", "Private key of --cert (PEM)")
 	fs.BoolVar(&f.skipVerify, "insecure-skip-tls-verify", false,
-		"Do not verify the certificates of members; for tests only")
-	fs.StringVar(&c.User, "user", "", "User to log in as, which needs the role relay once access "+
+		"Do not verify members' certificates; for tests only")
+	fs.StringVar(&c.User, "user", "", "User to log in as. The user needs the role relay once access "+
 		"control is enabled. A client certificate of such a user works too")
 	fs.StringVar(&f.passwordFile, "password-file", "", "File with the password of --user")
 	fs.StringVar(&c.TokenFile, "token-file", "",
@@ -100,13 +100,13 @@ func (f *relayFlags) addClients() {
 	fs.StringVar(&t.CertFile, "cert-file", "", "Certificate for clients (PEM)")
 	fs.StringVar(&t.KeyFile, "key-file", "", "Private key of --cert-file (PEM)")
 	fs.StringVar(&t.TrustedCAFile, "trusted-ca-file", "",
-		"CA certificates to verify the certificates of clients (PEM)")
+		"CA certificates for verifying client certificates (PEM)")
 	fs.BoolVar(&t.ClientCertAuth, "client-cert-auth", false, "Require a certificate from clients")
 	fs.StringVar(&t.CRLFile, "client-crl-file", "", "List of revoked client certificates")
 	fs.Var(list{&t.AllowedCNs}, "client-cert-allowed-cn",
-		"Allowed common names of client certificates")
+		"Allowed common names in client certificates")
 	fs.Var(list{&t.AllowedHostnames}, "client-cert-allowed-hostname",
-		"Allowed hosts of client certificates")
+		"Allowed host names in client certificates")
 	fs.Var(list{&t.CipherSuites}, "cipher-suites", "Cipher suites of TLS 1.2 (default: Go's)")
 	t.MinVersion = "TLS1.2"
 	fs.StringVar(&t.MinVersion, "tls-min-version", t.MinVersion, "'TLS1.2' or 'TLS1.3'")
@@ -114,7 +114,7 @@ func (f *relayFlags) addClients() {
 		"'TLS1.2' or 'TLS1.3' (default: the newest)")
 	c.MaxRequestBytes = 3 << 19
 	fs.IntVar(&c.MaxRequestBytes, "max-request-bytes", c.MaxRequestBytes,
-		"Size of the largest request in bytes; set it as on the members")
+		"Maximum size of a request in bytes; use the same value as on the members")
 }
 
 func (f *relayFlags) addRelayHTTP() {
@@ -126,11 +126,11 @@ func (f *relayFlags) addRelayHTTP() {
 
 // help prints all flags.
 func (f *relayFlags) help(w io.Writer) {
-	fmt.Fprint(w, "Run a relay until a signal ends it. Many clients connect to a relay instead of a\n"+
-		"member, and it carries their requests to the leader over one stream. It has no state:\n"+
-		"run two or more, and give clients the addresses of all.\n\n"+
+	fmt.Fprint(w, "Run a relay until a signal stops it. Many clients connect to a relay instead of a\n"+
+		"member, and it forwards their requests to the leader over one stream. It has no state:\n"+
+		"run two or more, and give clients the addresses of all of them.\n\n"+
 		"Usage:\n  leasehold relay [flags]\n\n"+
-		"Each flag can also be set as a variable: LEASEHOLD_ENDPOINTS for --endpoints.\n")
+		"Each flag can also be set by an environment variable: LEASEHOLD_ENDPOINTS for --endpoints.\n")
 	f.helpSections(w)
 }
 
@@ -159,8 +159,8 @@ func (f *relayFlags) config() (relay.Config, error) {
 		encrypted = encrypted || at.Secure()
 	}
 	if !encrypted && (f.toMembers.Asked() || f.skipVerify) {
-		return c, usageError("TLS settings for members are set, but none of --endpoints is " +
-			"https://; add one or remove the settings")
+		return c, usageError("TLS settings for members are set, but none of --endpoints uses " +
+			"https://; use https:// or remove the settings")
 	}
 	if encrypted {
 		conf, err := f.toMembers.Client()

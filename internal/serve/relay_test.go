@@ -31,8 +31,8 @@ func TestRelayRefusals(t *testing.T) {
 		"--endpoints=a:1":       "--listen-client-urls",
 		"+ --user=u":            "--user and --password-file must be set together",
 		"+ --password-file=f":   "--user and --password-file must be set together",
-		"+ --cacert=f":          "none of --endpoints is https://",
-		"+ --cert=f":            "none of --endpoints is https://",
+		"+ --cacert=f":          "none of --endpoints uses https://",
+		"+ --cert=f":            "none of --endpoints uses https://",
 		"+ --cert-file=f":       "none of --listen-client-urls is https://",
 		"+ --data-dir=d":        "unknown flag --data-dir; see leasehold relay --help",
 		"+ --endpoint=a":        "did you mean --endpoints?",
@@ -46,7 +46,7 @@ func TestRelayRefusals(t *testing.T) {
 		"+ --ui=all":                                     `--ui "all" is not one of off, read-only, on`,
 		"+ --ui=":                                        `--ui ""`,
 		"+ --cors=*":                                     `--cors "*": write each allowed origin`,
-		"+ --insecure-skip-tls-verify":                   "none of --endpoints is https://",
+		"+ --insecure-skip-tls-verify":                   "none of --endpoints uses https://",
 		"+ --endpoints=https://a:1 --cacert=/no/such/ca": "/no/such/ca",
 	} {
 		list := strings.Fields(args)

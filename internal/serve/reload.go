@@ -97,7 +97,7 @@ func (r *reloader) reloadConfig() {
 	r.log.Info("reloaded the configuration file", "file", path,
 		"changed", strings.Join(changed, " "))
 	if len(later) > 0 {
-		r.log.Warn("changed settings take effect at the next start", "file", path,
+		r.log.Warn("some changed settings take effect only after a restart", "file", path,
 			"settings", strings.Join(later, " "))
 	}
 }

@@ -122,8 +122,8 @@ func printRestored(w io.Writer, file string, cfg server.Config) {
 		"With --backup-to, use a different directory or prefix than the previous cluster.\n",
 		urls, cfg.Name, cfg.DataDir, urls)
 	if !slices.ContainsFunc(cfg.URLs.AdvertisePeer, func(u url.URL) bool { return !isLoopback(u) }) {
-		fmt.Fprintf(w, "Members on other machines cannot reach it there. If they are to join, remove "+
-			"%s\nand restore with --initial-advertise-peer-urls.\n", cfg.DataDir)
+		fmt.Fprintf(w, "Members on other machines cannot reach it there. To let them join, remove "+
+			"%s\nand restore again with --initial-advertise-peer-urls.\n", cfg.DataDir)
 	}
 }
 
@@ -141,8 +141,8 @@ func (r *revisionFlags) apply(o *server.RestoreOptions, given func(name string) 
 	case r.bump > math.MaxInt64:
 		return badArgs("--bump-revision is out of range")
 	case given("mark-compacted") && r.mark == o.KeepRevision:
-		return badArgs("--mark-compacted and an increased revision require each other; " +
-			"--bump-revision=0 keeps revision and history")
+		return badArgs("--mark-compacted is required if the revision is increased, and " +
+			"not allowed with --bump-revision=0, which keeps the revision and the history")
 	}
 	return nil
 }
@@ -233,7 +233,7 @@ func statusCommand() *cobra.Command {
 		Long: `Check every byte of a snapshot file and its SHA-256, and print its status.
 
 With --write-out simple, the fields are hash, revision, keys, size, version, leases, compacted
-revision, members, the cluster's ID, and the cluster version. The hash is of the whole state:
+revision, members, the cluster's ID, and the cluster version. The hash covers the whole state:
 snapshots with equal hashes have the same content. The number of keys does not include their
 history. "leasehold snapshot dump" prints everything.`,
 		RunE: func(c *cobra.Command, args []string) error {

@@ -63,9 +63,9 @@ func TestSnapshotMistakes(t *testing.T) {
 		{"restore --data-dir " + data + " " + text, text + ": backup: not a complete backup", 1},
 		{"restore --data-dir " + data + " " + dir + "/none", "no such file", 1},
 		{"restore --data-dir " + dir + " " + text, "not empty or could not be read", 1},
-		{"restore --bump-revision 5 --mark-compacted=false " + text, "require each other", 128},
-		{"restore --mark-compacted=false " + text, "require each other", 128},
-		{"restore --bump-revision 0 --mark-compacted " + text, "keeps revision and history", 128},
+		{"restore --bump-revision 5 --mark-compacted=false " + text, "is required if the revision is increased", 128},
+		{"restore --mark-compacted=false " + text, "is required if the revision is increased", 128},
+		{"restore --bump-revision 0 --mark-compacted " + text, "keeps the revision and the history", 128},
 		{"restore --bump-revision 9223372036854775808 --mark-compacted " + text, "range", 128},
 		{"restore --bump-revision -1 " + text, "invalid argument", 1},
 		{"restore --initial-cluster a " + text, `"a" is not NAME=URL`, 1},
@@ -102,7 +102,7 @@ func TestSnapshotMistakes(t *testing.T) {
 func TestLogDumpMistakes(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"dump", "requires exactly one argument"},
-		{"dump --from 5 --to 2 none", "--from 5 is after --to 2"},
+		{"dump --from 5 --to 2 none", "--from 5 must not be greater than --to 2"},
 		{"dump --from 5 --to 5 none", "not a leasehold data directory"},
 		{"dump --from 5 none", "not a leasehold data directory"},
 	} {

@@ -66,7 +66,7 @@ func decode(n *yaml.Node, v reflect.Value, name string) error {
 // decodeOne is like decode, for a single value.
 func decodeOne(n *yaml.Node, v reflect.Value, name string) error {
 	if n.Kind != yaml.ScalarNode {
-		return fail(n, "%s must be one value, not a list or names with values", name)
+		return fail(n, "%s must be one value, not a list or a mapping", name)
 	}
 	switch to := v.Addr().Interface().(type) {
 	case *bool:
@@ -82,7 +82,7 @@ func decodeOne(n *yaml.Node, v reflect.Value, name string) error {
 		*to = d
 	case *string:
 		if n.Tag != "!!str" {
-			return fail(n, "%s must be text; to use it as text, write \"%s\"", name, n.Value)
+			return fail(n, "%s must be text; quote it: \"%s\"", name, n.Value)
 		}
 		*to = n.Value
 	default:
@@ -97,7 +97,7 @@ func pairs(n *yaml.Node, of string, do func(name, value *yaml.Node) error) error
 	for i := 0; i < len(n.Content); i += 2 {
 		name := Resolve(n.Content[i])
 		if name.Kind != yaml.ScalarNode {
-			return fail(name, "this is not a valid setting name of %s", of)
+			return fail(name, "this is not a valid setting name in %s", of)
 		}
 		if line := lines[name.Value]; line != 0 {
 			return fail(name, "%s is already set, on line %d", name.Value, line)
@@ -143,7 +143,7 @@ func decodeStruct(n *yaml.Node, v reflect.Value, of string, line int) error {
 	return pairs(n, of, func(name, value *yaml.Node) error {
 		field, ok := fields[name.Value]
 		if !ok {
-			return fail(name, "unknown setting %q of %s%s", name.Value, of,
+			return fail(name, "unknown setting %q in %s%s", name.Value, of,
 				didYouMean(name.Value, names))
 		}
 		return decode(value, field, name.Value)
@@ -155,5 +155,5 @@ func didYouMean(typed string, names []string) string {
 	if near := Nearest(strings.ReplaceAll(typed, "_", "-"), names); near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)
 	}
-	return "; its settings are " + strings.Join(names, ", ")
+	return "; valid settings are " + strings.Join(names, ", ")
 }

@@ -286,7 +286,7 @@ func TestWait(t *testing.T) {
 }
 
 // TestCleaning checks that memory freed by compaction is cleaned up in parts, without sleeping in
-// between. The view shown afterwards no longer holds this memory.
+// between. The view published afterward no longer refers to this memory.
 func TestCleaning(t *testing.T) {
 	m := lead(t)
 	value := make([]byte, 1000)
@@ -393,7 +393,7 @@ func TestStallOfSilent(t *testing.T) {
 	}
 }
 
-// TestRenewedTogether checks that a batch of renewals is processed.
+// TestRenewedTogether checks that a batch of renewals renews its lease and returns the TTL.
 func TestRenewedTogether(t *testing.T) {
 	m := lead(t)
 	m.grant(60_000)

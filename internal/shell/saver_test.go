@@ -134,8 +134,8 @@ func TestSaverStopped(t *testing.T) {
 }
 
 // TestVotesDoNotWait checks that while entries wait for space on the disk, the newest term and vote
-// are saved and candidates receive responses, once. Everything else waits and is reported later. If
-// even the vote cannot be saved, candidates receive no responses.
+// are saved, and each response to a candidate is sent exactly once. Everything else waits and is
+// reported later. If even the vote cannot be saved, candidates receive no responses.
 func TestVotesDoNotWait(t *testing.T) {
 	response := func(kind raftpb.MessageType, term uint64) *raftpb.Message {
 		return &raftpb.Message{Type: &kind, Term: &term}

@@ -223,9 +223,9 @@ func (m *member) lives() bool {
 	return ok
 }
 
-// TestRenewalCountsFromReceipt checks that a renewal takes effect from its arrival or later, even
-// if the step that takes it is delayed before any of its actions. The test inserts a renewal before
-// one action and lets time pass before each action.
+// TestRenewalCountsFromReceipt checks that a renewal counts from its arrival or later, even if the
+// actions of the step that processes it are delayed. The test inserts a renewal before one action
+// and lets time pass before each action.
 func TestRenewalCountsFromReceipt(t *testing.T) {
 	for at := TakeMail; at <= Sleep; at++ {
 		m := lead(t)

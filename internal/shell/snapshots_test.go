@@ -7,8 +7,8 @@ import (
 )
 
 // TestSnapshots checks that a snapshot is due once enough entries have been appended since the last
-// one and the log is no longer small compared with it, or once the log is long. Only one snapshot
-// is written at a time. Entries that another member will need are kept in the log.
+// one, or once the log is long, unless the log is small compared with the last snapshot. Only one
+// snapshot is written at a time. Entries that another member will need are kept in the log.
 func TestSnapshots(t *testing.T) {
 	s := Snapshots{Count: 100, Tail: 10}
 	s.Restored(1000, 0)
@@ -81,8 +81,8 @@ func TestSnapshotOfLongLog(t *testing.T) {
 	}
 }
 
-// TestSnapshotFailed checks that a failed snapshot is no longer being written, but does not count
-// as the last snapshot.
+// TestSnapshotFailed checks that a failed snapshot counts neither as being written nor as the last
+// snapshot.
 func TestSnapshotFailed(t *testing.T) {
 	s := Snapshots{Count: 100}
 	s.Begin(1000, 0)
@@ -116,7 +116,7 @@ func TestSnapshotsBeingSent(t *testing.T) {
 }
 
 // TestSnapshotAtRest checks that a log that hardly grows triggers a snapshot at a shorter length.
-// However, a small log never does, and snapshots are not written twice within a minute.
+// However, a small log never triggers one, and snapshots are not written twice within a minute.
 func TestSnapshotAtRest(t *testing.T) {
 	const mib = 1 << 20
 	s := Snapshots{Count: 10_000, Tail: 10}
@@ -134,7 +134,7 @@ func TestSnapshotAtRest(t *testing.T) {
 	s.Begin(1101, 0)
 	due(2_000_000, 1102, 6*mib, false) // a snapshot is being written
 	s.Ended(1101, mib, true)
-	// The log has grown by this much since the snapshot, even if it was as long before.
+	// All of the log counts as growth after a snapshot, even if it was as long before.
 	due(80_000, 1102, 9*mib, false)
 	due(1_059_575, 1102, 9*mib, false) // too soon after a large snapshot
 	due(1_064_575, 1101, 9*mib, false) // nothing applied since the last snapshot

@@ -117,7 +117,7 @@ func (d *Disk) follow(entries []*raftpb.Entry) ([]*raftpb.Entry, error) {
 			want = min(want, d.log.last+1)
 		}
 		if e.GetIndex() != want {
-			return nil, fmt.Errorf("%w: entry %d where %d belongs, the log ends at %d",
+			return nil, fmt.Errorf("%w: got entry %d, want entry %d; the log ends at %d",
 				errGap, e.GetIndex(), want, d.log.last)
 		}
 	}

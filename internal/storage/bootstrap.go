@@ -37,7 +37,7 @@ func (d *Disk) loadIdentity() error {
 	c := cursor{}
 	content, whole, err := m.next(&c)
 	if err == nil && !whole {
-		err = m.damage(0, "it is not what was written")
+		err = m.damage(0, "the data differs from what was written")
 	}
 	if err != nil {
 		return err

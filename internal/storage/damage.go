@@ -20,9 +20,9 @@ func (m *image) checkRest(c cursor) (torn int64, err error) {
 		case state == damaged:
 			return 0, m.damage(at, "a sector has a wrong checksum")
 		case state == own && first && at+frameBytes(frameLength(content)) > m.end():
-			return 0, m.damage(m.end(), "the file is cut short")
+			return 0, m.damage(m.end(), "the file is truncated")
 		case state == own && commit != c.commit+1:
-			return 0, m.damage(c.at, "commit %d is damaged, and a sector of commit %d is at byte %d",
+			return 0, m.damage(c.at, "commit %d is damaged, but a sector of commit %d exists at byte %d",
 				c.commit+1, commit, at)
 		case state == own:
 			torn = at + sectorBytes

@@ -113,7 +113,7 @@ func (d *Disk) update(f func() error) error {
 // fail makes an error permanent, so that all later writes fail.
 func (d *Disk) fail(err error) error {
 	d.failure = fmt.Errorf("%w: %w", ErrFailed, err)
-	d.logger.Error("storage: a write failed; restart the member to find out what is on disk",
+	d.logger.Error("storage: a write failed, so its data may or may not be on disk; restart the member",
 		"dir", d.cfg.Dir, "error", err.Error())
 	return d.failure
 }

@@ -634,7 +634,8 @@ func TestSnapshotNameIsUncertain(t *testing.T) {
 }
 
 // TestLostIdentity checks that if the identity is missing and a segment is unreadable or damaged,
-// Open does not initialize the directory again and overwrite the segment.
+// Open returns an error. It must not initialize the directory again, which would overwrite the
+// segment.
 func TestLostIdentity(t *testing.T) {
 	for _, unreadable := range []bool{true, false} {
 		files := crashfs.New()

@@ -84,7 +84,7 @@ func (f *found) findCurrent(d *Disk) error {
 		f.spares = slices.Delete(f.spares, i, i+1)
 		d.segments = append(d.segments, f.current.segment)
 		if f.current.size < minSegmentBytes {
-			return f.current.image.damage(f.current.size, "the file is cut short")
+			return f.current.image.damage(f.current.size, "the file is truncated")
 		}
 		f.current.end = cursor{commit: before.commit, chain: before.chain}
 		torn, err := f.current.image.checkRest(f.current.end)
@@ -95,7 +95,7 @@ func (f *found) findCurrent(d *Disk) error {
 	f.current.image.b = nil
 	for _, s := range f.spares {
 		if s.image.has(own) {
-			return fmt.Errorf("%w: %s has a part of a commit, and the segment before it has no end",
+			return fmt.Errorf("%w: %s contains part of a commit, but the segment before it is incomplete",
 				ErrCorrupt, s.image.name)
 		}
 		s.damaged = s.image.has(damaged)
@@ -156,13 +156,13 @@ func (l *loader) segment(s, before *scanned) error {
 	l.segments = append(l.segments, s.segment) // so that the file will be closed
 	switch {
 	case !s.begun():
-		return s.image.damage(0, "the head of the segment is damaged")
+		return s.image.damage(0, "the segment header is damaged")
 	case before == nil:
 	case !before.sealed:
 		return before.image.damage(before.end.at, "the end of the segment is missing")
 	case before.end.commit != s.begin.commit || before.end.chain != s.begin.chain:
 		return before.image.damage(before.end.at,
-			"the segment ends with commit %d, and the next one follows commit %d",
+			"the segment ends with commit %d, but the next one continues commit %d",
 			before.end.commit, s.begin.commit)
 	}
 	for _, f := range s.frames {
@@ -201,7 +201,7 @@ func (l *loader) frame(s *segment, f *frame) error {
 		case kindPeers:
 			l.peers, err = r.peers()
 		default:
-			err = fmt.Errorf("%w: a record of kind %d", encoding.ErrNewer, r.kind)
+			err = fmt.Errorf("%w: unknown record kind %d", encoding.ErrNewer, r.kind)
 		}
 		return err
 	})
@@ -270,7 +270,7 @@ func (d *Disk) check() error {
 	defer ignoreClose(f)
 	size, err := f.Size()
 	if err == nil && size != d.snap.size() {
-		err = fmt.Errorf("%w: %s at byte %d: the file had %d bytes", ErrCorrupt, name,
+		err = fmt.Errorf("%w: %s at byte %d: the file should have %d bytes", ErrCorrupt, name,
 			min(size, d.snap.size()), d.snap.size())
 	}
 	return err

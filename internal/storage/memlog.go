@@ -94,7 +94,7 @@ func (l *memlog) bytesAfter(index uint64) uint64 {
 func (l *memlog) push(e *raftpb.Entry) {
 	l.last++
 	if e.GetIndex() != l.last {
-		panic("storage: entries do not follow each other")
+		panic("storage: entries are not consecutive")
 	}
 	if t := e.GetTerm(); t != l.terms[len(l.terms)-1].term {
 		l.terms = append(l.terms, position{index: l.last, term: t})

@@ -57,7 +57,7 @@ func (d *Disk) readPlace(p place, visit func(*raftpb.Entry)) error {
 	}
 	f, ok := m.frame(p.at)
 	if !ok {
-		return m.damage(p.at, "it is not what was written")
+		return m.damage(p.at, "the data differs from what was written")
 	}
 	return records(f.payload, func(r record) error {
 		if r.kind != kindEntry {

@@ -72,8 +72,8 @@ func TestSaveRunFails(t *testing.T) {
 	}
 }
 
-// TestUnusable checks that certain files in the directory prevent members from using it, and state
-// the reason.
+// TestUnusable checks that certain files make a directory unusable, and that the error states the
+// reason.
 func TestUnusable(t *testing.T) {
 	dir := t.TempDir()
 	if err := Unusable(dir); err != nil {

@@ -117,7 +117,7 @@ func (s *scanned) read(d *Disk) error {
 	}
 	torn, err := s.image.checkRest(at)
 	if err == nil && s.sealed && torn > at.at {
-		err = s.image.damage(at.at, "something follows the end of the segment")
+		err = s.image.damage(at.at, "there is data after the end of the segment")
 	}
 	s.torn = torn > at.at
 	return err
@@ -131,7 +131,7 @@ func (s *scanned) head(d *Disk, payload []byte) (h segmentHead, err error) {
 			return nil
 		}
 		if r.kind != kindSegment {
-			return fmt.Errorf("%w: the first record is of kind %d", encoding.ErrNewer, r.kind)
+			return fmt.Errorf("%w: the first record has the unknown kind %d", encoding.ErrNewer, r.kind)
 		}
 		h, err = r.head()
 		return err
@@ -142,11 +142,11 @@ func (s *scanned) head(d *Disk, payload []byte) (h segmentHead, err error) {
 	case err != nil:
 		return h, fmt.Errorf("%s: %w", s.image.name, err)
 	case h.number != s.number:
-		return h, s.image.damage(0, "it is segment %d", h.number)
+		return h, s.image.damage(0, "the file contains segment %d", h.number)
 	case h.size > s.size:
-		return h, s.image.damage(s.size, "the file had %d bytes", h.size)
+		return h, s.image.damage(s.size, "the file should have %d bytes", h.size)
 	case d.bootstrapped && h.owner != mine:
-		return h, s.image.damage(0, "it belongs to member %x of cluster %x, incarnation %x",
+		return h, s.image.damage(0, "the segment belongs to member %x of cluster %x, incarnation %x",
 			h.owner.Member, h.owner.Cluster, h.owner.Incarnation)
 	}
 	s.size = h.size // the rest remained when the file was enlarged on a full disk

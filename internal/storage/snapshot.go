@@ -92,7 +92,7 @@ func (w *SnapshotWriter) Write(chunk []byte) error {
 		return err
 	}
 	if w.file == nil {
-		return w.fail(errors.New("storage: a chunk follows the last"))
+		return w.fail(errors.New("storage: a chunk was written after the last one"))
 	}
 	m, at := &w.manifest, w.manifest.size()
 	w.buf = binary.LittleEndian.AppendUint32(w.buf[:0], uint32(len(chunk)))
@@ -198,7 +198,7 @@ func (d *Disk) adopt(m manifest, drop uint64) error {
 	start, reset := d.mark, !d.log.has(m.position)
 	switch c := d.hard.GetCommit(); {
 	case reset && m.index < c:
-		return fmt.Errorf("%w: the snapshot at %d does not match the log, which is committed up to %d",
+		return fmt.Errorf("%w: the snapshot at %d does not match the log, whose commit index is %d",
 			ErrCorrupt, m.index, c)
 	case reset:
 		start = mark{m.position, d.seg.number}
@@ -360,7 +360,7 @@ func (r *SnapshotReader) read(b []byte, at int64) error {
 	case n == len(b):
 		return nil
 	case errors.Is(err, io.EOF):
-		return r.corrupt("the file is cut short")
+		return r.corrupt("the file is truncated")
 	}
 	return err
 }

@@ -166,7 +166,7 @@ func (s *spares) tend() error {
 	s.mu.Unlock()
 	switch {
 	case err != nil && was == nil:
-		s.logger.Error("storage: cannot make a spare segment: writes are refused until that succeeds",
+		s.logger.Error("storage: cannot create a spare segment: writes are rejected until this succeeds",
 			"dir", s.path(""), "bytes", s.size, "error", err.Error())
 	case err == nil && was != nil:
 		s.logger.Info("storage: a spare segment is available again", "dir", s.path(""))
@@ -209,7 +209,7 @@ func (s *spares) create() error {
 	}
 	if err != nil {
 		_ = s.fs.Remove(name) // the next Open removes leftovers
-		return fmt.Errorf("make %s of %d bytes: %w", name, s.size, err)
+		return fmt.Errorf("create %s of %d bytes: %w", name, s.size, err)
 	}
 	s.add(f)
 	return nil
@@ -236,7 +236,7 @@ func (s *spares) reuse(old *segment) {
 			s.add(old.file)
 			return
 		}
-		s.logger.Warn("storage: a segment cannot be recycled", "path", s.file(number), "error",
+		s.logger.Warn("storage: cannot recycle a segment", "path", s.file(number), "error",
 			err.Error())
 	}
 	s.drop(old.file, name)

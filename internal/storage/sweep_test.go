@@ -150,7 +150,7 @@ func put(t *testing.T, files *crashfs.FS, name string, b []byte) {
 	fatal(t, err)
 }
 
-// TestSweep applies each possible single damage to a small directory: flipped bits, sectors and
+// TestSweep applies every possible single fault to a small directory: flipped bits, sectors and
 // blocks that are zeroed or swapped, and files that are truncated or removed. Either all
 // acknowledged data is there, or Open's error names the file and the place and gives advice.
 func TestSweep(t *testing.T) {
@@ -219,8 +219,8 @@ func (s *sweep) cut(was []byte) {
 	put(s.t, s.files, s.name, was)
 }
 
-// bits flips one bit of each byte, or every bit in the campaign. In zeroed areas, it flips one bit
-// per byte in the first sector, and only one bit per sector after that.
+// bits flips one bit of each byte, or every bit if the test runs as part of a campaign. In zeroed
+// areas, it flips one bit per byte in the first sector, and only one bit per sector after that.
 func (s *sweep) bits(was []byte) {
 	s.t.Helper()
 	f, err := s.files.OpenWrite(s.name)
@@ -254,7 +254,8 @@ func (s *sweep) bits(was []byte) {
 	}
 }
 
-// pieces zeroes and swaps pieces of the given size.
+// pieces replaces each piece of the given size with zeros and with the same piece of every other
+// file, and swaps it with the next piece.
 func (s *sweep) pieces(was []byte, all map[string][]byte, size int) {
 	s.t.Helper()
 	last := newest(all)

@@ -25,7 +25,7 @@ var (
 		"remove the directory and restore again")
 	// ErrRolledBack means that the directory has lost something that the member had promised.
 	ErrRolledBack = errors.New("an older state was restored to this data directory: a member on " +
-		"it would deny what it has acknowledged")
+		"it would lack data that it has acknowledged")
 )
 
 // Unusable returns an error if no member can run on a data directory, even if its data is intact.

@@ -195,7 +195,7 @@ func (d *Disk) grow(n int64) error {
 		err = d.seg.file.Sync()
 	}
 	if err != nil { // nothing there was acknowledged, and the next attempt writes all of it again
-		return fmt.Errorf("%w: make a segment of %d bytes in %s: %w", ErrNoSpace, size, d.cfg.Dir, err)
+		return fmt.Errorf("%w: create a segment of %d bytes in %s: %w", ErrNoSpace, size, d.cfg.Dir, err)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

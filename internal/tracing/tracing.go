@@ -210,12 +210,12 @@ func newMetrics() *metrics {
 	m := &metrics{
 		sent: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "leasehold", Name: "trace_spans_sent_total",
-			Help: "Spans accepted by the collector, if traces are on.",
+			Help: "Spans accepted by the collector, if tracing is enabled.",
 		}),
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "leasehold", Name: "trace_spans_dropped_total",
-			Help: "Spans dropped, if traces are on: the queue was full, or the collector refused " +
-				"them or was unreachable.",
+			Help: "Spans dropped, if tracing is enabled: the queue was full, or the collector " +
+				"rejected them or was unreachable.",
 		}, []string{"reason"}),
 	}
 	for _, reason := range []string{queueFull, unsent} {

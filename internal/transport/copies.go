@@ -72,7 +72,7 @@ func (l *link) observe(process, mark uint64) error {
 		return l.replace(current, process)
 	}
 	if !lives {
-		refusal.error = fmt.Errorf("another process of member %s is connected and responds", l.name())
+		refusal.error = fmt.Errorf("another process of member %s is connected and responding", l.name())
 		return refusal
 	}
 	l.t.cfg.Handler.Copied(l.id)
@@ -97,7 +97,7 @@ func (l *link) replace(current, process uint64) error {
 	}
 	l.t.endReplaced(l.id, process)
 	if report {
-		l.t.log.Info("member has a new process", "member", l.name())
+		l.t.log.Info("member is now a new process", "member", l.name())
 		l.t.cfg.Handler.Gone(l.id)
 	}
 	return nil

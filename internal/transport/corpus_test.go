@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/test/corpus"
 )
 
-// TestCorpus checks that this release reads and writes the starts of streams, and frames, exactly
-// as they are in a file that never changes. Later releases must read them too, and write them the
+// TestCorpus checks that this release reads the beginnings of streams and the frames in a file that
+// never changes, and writes them identically. Later releases must read them too, and write them the
 // same way.
 func TestCorpus(t *testing.T) {
 	h := hello{cluster: 1 << 60, from: 2, to: 3, instance: instance{process: 4, incarnation: 5}}

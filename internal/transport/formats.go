@@ -8,7 +8,7 @@ import (
 )
 
 // errFormats means that two members have no format in common.
-var errFormats = errors.New("transport: the members speak no common format")
+var errFormats = errors.New("transport: the members support no common format")
 
 // Formats is the range of versions of the protocol between members that a member supports. A stream
 // uses the newest version that both ends support, for its frames and for the messages in them. The
@@ -35,7 +35,7 @@ func (f Formats) has(format uint8) bool { return f.Oldest <= format && format <=
 func (f Formats) common(other Formats) (uint8, error) {
 	format := min(f.Newest, other.Newest)
 	if !f.has(format) || !other.has(format) {
-		return 0, fmt.Errorf("%w: this one speaks %v, the other %v; run adjacent versions of "+
+		return 0, fmt.Errorf("%w: this one supports %v, the other %v; run adjacent versions of "+
 			"leasehold, and upgrade one version at a time", errFormats, f, other)
 	}
 	return format, nil
@@ -45,14 +45,14 @@ func (f Formats) common(other Formats) (uint8, error) {
 func readFormats(md metadata.MD) (f Formats, err error) {
 	texts := md.Get(keyFormats)
 	if len(texts) != 1 {
-		return f, errors.New("the stream does not name its formats")
+		return f, errors.New("the stream does not specify its formats")
 	}
 	return parseFormats(texts[0])
 }
 
 func parseFormats(text string) (f Formats, err error) {
 	if err := scan(text, "%d %d", &f.Oldest, &f.Newest); err != nil || !f.valid() {
-		return f, fmt.Errorf("cannot read the formats %q", text)
+		return f, fmt.Errorf("invalid formats %q", text)
 	}
 	return f, nil
 }

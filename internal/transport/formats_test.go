@@ -14,9 +14,9 @@ import (
 )
 
 // TestFormats checks that a stream uses the newest format that both ends support, regardless of
-// which end is newer. Ends without a common format refuse each other, and both report which formats
-// they support. Each of three versions supports its own format and the previous one. Messages and a
-// snapshot are sent in both directions.
+// which end is newer. Two ends without a common format refuse each other, and both report which
+// formats they support. Each of three versions supports its own format and the previous one.
+// Messages and a snapshot are sent in both directions.
 func TestFormats(t *testing.T) {
 	first, second, third := Formats{1, 1}, Formats{1, 2}, Formats{2, 3}
 	for _, c := range []struct {
@@ -37,7 +37,7 @@ func TestFormats(t *testing.T) {
 			for _, way := range [][2]*member{{a, b}, {b, a}} {
 				from, to := way[0], way[1]
 				if c.want == 0 {
-					words := "this one speaks " + to.cfg.Formats.String()
+					words := "this one supports " + to.cfg.Formats.String()
 					until(t, words, func() bool { return from.log.Count(words) > 0 })
 					err := from.sendSnapshotTo(t.Context(), to.cfg.Self, nil, chunks(1, 1))
 					if !errors.Is(err, errFormats) {

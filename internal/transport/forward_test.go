@@ -43,7 +43,7 @@ func forward(t *testing.T, to string) *forwarder {
 			}
 			f.mu.Lock()
 			f.conns[in], f.conns[out] = struct{}{}, struct{}{}
-			if f.closed { // the test has ended, so this would not be cut
+			if f.closed { // the test has ended, so nothing else would close these
 				_, _ = in.Close(), out.Close()
 			}
 			f.mu.Unlock()

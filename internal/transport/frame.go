@@ -73,7 +73,7 @@ func (b *blob) seal() *blob {
 // open checks a frame and returns the part with the messages, for cut.
 func open(format uint8, frame []byte) ([]byte, error) {
 	if len(frame) < frameHead {
-		return nil, fmt.Errorf("%w: %d bytes are too few", errCorrupt, len(frame))
+		return nil, fmt.Errorf("%w: %d bytes are too short for a frame", errCorrupt, len(frame))
 	}
 	if frame[0] != format {
 		return nil, fmt.Errorf("%w: format %d, not %d", errCorrupt, frame[0], format)
@@ -89,12 +89,12 @@ func open(format uint8, frame []byte) ([]byte, error) {
 // cut returns the first message of body and the rest. body must not be empty.
 func cut(body []byte) (message, rest []byte, err error) {
 	if len(body) < lengthSize {
-		return nil, nil, fmt.Errorf("%w: it ends in the middle of a length", errCorrupt)
+		return nil, nil, fmt.Errorf("%w: truncated message length", errCorrupt)
 	}
 	n := binary.LittleEndian.Uint32(body)
 	body = body[lengthSize:]
 	if n > MaxMessage || int(n) > len(body) {
-		return nil, nil, fmt.Errorf("%w: a message of %d bytes with %d left", errCorrupt, n, len(body))
+		return nil, nil, fmt.Errorf("%w: message length %d, but %d bytes remain", errCorrupt, n, len(body))
 	}
 	// Limit the capacity, because a handler that appends to the message must not overwrite the next
 	// one.
@@ -133,7 +133,7 @@ func unwrap(format uint8, frame []byte) ([]byte, error) {
 }
 
 func tooLarge(size int) error {
-	return fmt.Errorf("transport: %d bytes are more than the largest message, %d", size, MaxMessage)
+	return fmt.Errorf("transport: a message of %d bytes exceeds the maximum of %d", size, MaxMessage)
 }
 
 // codec passes the bytes of blobs to and from gRPC unchanged.

@@ -34,7 +34,7 @@ type recorder struct {
 	claimed     chan uint64
 	copied      chan uint64
 	refused     chan uint64 // members that refused this process because of another one
-	foreign     chan string // reasons given when it was refused because of the cluster version
+	foreign     chan string // ErrVersion errors passed to Expelled, as text
 	admits, met chan uint64 // incarnations
 	took        chan uint64 // members that responded
 
@@ -287,7 +287,7 @@ func want[T any](tb testing.TB, c <-chan T) T {
 	}
 }
 
-// never fails the test if c has a value.
+// never checks that c has no value.
 func never[T any](tb testing.TB, what string, c <-chan T) {
 	tb.Helper()
 	select {

@@ -85,7 +85,7 @@ func readHello(ctx context.Context) (h hello, err error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	texts := md.Get(keyHello)
 	if len(texts) != 1 {
-		return h, errors.New("the stream does not name a member")
+		return h, errors.New("the stream does not specify a member")
 	}
 	if h, err = parseHello(texts[0]); err != nil {
 		return h, err
@@ -102,7 +102,7 @@ func readHello(ctx context.Context) (h hello, err error) {
 func scan(text, format string, numbers ...any) error {
 	const end = " ."
 	if n := len(strings.Fields(text)); n != len(numbers) {
-		return fmt.Errorf("%d numbers and not %d", n, len(numbers))
+		return fmt.Errorf("got %d numbers, want %d", n, len(numbers))
 	}
 	_, err := fmt.Sscanf(text+end, format+end, numbers...)
 	return err
@@ -112,10 +112,10 @@ func scan(text, format string, numbers ...any) error {
 func (h *hello) readVersion(md metadata.MD) error {
 	texts := md.Get(keyVersion)
 	if len(texts) != 1 {
-		return errors.New("the stream does not name a cluster version")
+		return errors.New("the stream does not specify a cluster version")
 	}
 	if err := scan(texts[0], "%d %d", &h.version, &h.decided); err != nil {
-		return fmt.Errorf("cannot read the cluster version %q", texts[0])
+		return fmt.Errorf("invalid cluster version %q", texts[0])
 	}
 	return nil
 }
@@ -148,7 +148,7 @@ func parseHello(text string) (h hello, err error) {
 	err = scan(text, "%x %x %x %x %x",
 		&h.cluster, &h.from, &h.to, &h.process, &h.incarnation)
 	if err != nil || h.process == 0 {
-		return h, fmt.Errorf("cannot read the hello %q", text)
+		return h, fmt.Errorf("invalid hello %q", text)
 	}
 	return h, nil
 }

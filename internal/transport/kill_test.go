@@ -91,7 +91,7 @@ func spawn(t *testing.T, a *member) (*exec.Cmd, url.URL) {
 }
 
 // TestKilledProcess checks that a process killed by SIGKILL is reported as gone immediately and
-// only once. The test does not check how long this takes, because within the test's patience only a
+// only once. The test does not check how long this takes, because before patience runs out, only a
 // refused connection can reveal the death.
 func TestKilledProcess(t *testing.T) {
 	tier.Campaign(t)

@@ -241,7 +241,7 @@ func (l *link) try(u url.URL) (*outbound, error) {
 	}
 	if err == nil {
 		if err = l.t.cfg.Handler.Met(l.id, other.incarnation); err != nil {
-			err = fmt.Errorf("transport: the process that responded is not that member: %v", err)
+			err = fmt.Errorf("transport: the process that responded is not the expected member: %v", err)
 		}
 	}
 	if err == nil {
@@ -280,7 +280,7 @@ func (t *Transport) greet(
 	if err := stream.RecvMsg(new(blob)); err != nil {
 		return nil, answer{}, parseRefusal(err, stream.Trailer())
 	}
-	return nil, answer{}, errors.New("transport: the response contains no process, or no common format")
+	return nil, answer{}, errors.New("transport: the response lacks a process or a common format")
 }
 
 // carry sends messages from the queue over c until c breaks, and returns the reason.

@@ -58,7 +58,7 @@ func testMetAnother(t *testing.T) {
 	}
 }
 
-// TestClaimed checks that a member detects that another cluster considers it one of its own.
+// TestClaimed checks that a member detects that another cluster considers it a member.
 func TestClaimed(t *testing.T) { virtual.Test(t, testClaimed) }
 
 func testClaimed(t *testing.T) {

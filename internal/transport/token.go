@@ -44,7 +44,7 @@ const (
 const logPause = 5 * time.Second
 
 var (
-	errNoProof = errors.New("transport: this member requires the token of its cluster and received " +
+	errNoProof = errors.New("transport: this member requires the token of its cluster, but received " +
 		"none; set --peer-token-file")
 	errBadProof = errors.New("transport: the other member has a different token; --peer-token-file " +
 		"must be the same for all members, and nothing between them may terminate TLS")
@@ -157,7 +157,7 @@ func (t *Transport) proven(ctx context.Context) error {
 		if p, ok := peer.FromContext(ctx); ok {
 			from = p.Addr.String()
 		}
-		t.log.Warn("refused a call on the peer URLs", "remote", from, "error", err)
+		t.log.Warn("rejected a call on a peer URL", "remote", from, "error", err)
 	})
 	return err
 }

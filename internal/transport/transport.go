@@ -28,7 +28,7 @@ var (
 	ErrVersion = errors.New("transport: the member does not support the cluster version")
 	// ErrLost means that the cluster has recorded a different incarnation of the member, so the
 	// member's data has been lost, along with its promises. Handler.Admit can return it as well.
-	ErrLost = errors.New("transport: the member has returned without its data")
+	ErrLost = errors.New("transport: the member has restarted without its data")
 	// ErrCopy means that another process of the same member is running.
 	ErrCopy = errors.New("transport: another process with this member's identity is running")
 	// errUnknown means that the last Update did not list the member.

@@ -61,7 +61,7 @@ func testLarge(t *testing.T) {
 			t.Fatalf("received %.20q of %d bytes, want %.20q", got, len(got), text)
 		}
 	}
-	if want(t, a.unreachable) != 2 || a.log.Count("more than the largest") != 1 {
+	if want(t, a.unreachable) != 2 || a.log.Count("exceeds the maximum of") != 1 {
 		t.Error("the loss was not told")
 	}
 }
@@ -281,9 +281,9 @@ func testRefused(t *testing.T) {
 		self, to    uint64
 		admit       *error
 	}{
-		{"cluster", "to cluster 7, this member to cluster 1", options{cluster: 7}, 1, 2, nil},
-		{"member", "for member 3, this is member 2", options{}, 1, 3, nil},
-		{"itself", "two processes have one identity", options{}, 2, 2, nil},
+		{"cluster", "to cluster 7, but this member belongs to 1", options{cluster: 7}, 1, 2, nil},
+		{"member", "for member 3, but this is member 2", options{}, 1, 3, nil},
+		{"itself", "two processes have the same identity", options{}, 2, 2, nil},
 		{"admit", "not now", options{}, 1, 2, &busy},
 	} {
 		virtual.Step(t, c.name, func(t *testing.T) {

@@ -116,8 +116,8 @@ func TestHubKeepsNothing(t *testing.T) {
 	}
 }
 
-// TestClosedKeepsNothing checks that closing a stream twice counts once. A closed stream drops its
-// queue and accepts nothing more, and none of its progress requests remain pending.
+// TestClosedKeepsNothing checks that closing a stream a second time has no effect. A closed stream
+// drops its queue and accepts nothing more, and none of its progress requests remain pending.
 func TestClosedKeepsNothing(t *testing.T) {
 	st := newStore(Options{})
 	other := st.hub.NewStream()

@@ -170,7 +170,7 @@ func (s *Stream[E]) progressLocked(n notice[E]) (Batch[E], bool) {
 	default:
 		// A watcher is due, so it must be ahead of this request on the agenda.
 		if s.agenda.len() == 0 {
-			panic("watch: a watcher is due and not listed")
+			panic("watch: a watcher is due but not on the agenda")
 		}
 		s.pushLocked(n)
 	}

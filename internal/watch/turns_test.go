@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestHistoryInTurns checks that no matter how many streams have watchers that start in the past,
-// fewer streams read history at the same time than there are processors. Otherwise, everything else
-// in the process would have to wait. Every stream still receives all events.
+// TestHistoryInTurns checks that if many streams have watchers that start in the past, one fewer
+// than GOMAXPROCS of these streams read history at the same time, but at least one. Otherwise,
+// everything else in the process would have to wait. Every stream still receives all events.
 func TestHistoryInTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const streams, revisions = 50, 3000

@@ -9,7 +9,7 @@ func TestPortions(t *testing.T) {
 	const entries, most = 100, 30
 	w := New(0)
 	for h := range uint32(entries) {
-		w.Add(h, 70) // on the second level, from which all move down at 64
+		w.Add(h, 70) // on the second level; all move down at 64
 	}
 	var fired int
 	fire := func(uint32) { fired++ }

@@ -129,7 +129,7 @@ func (w *Wheel) Remove(handle uint32) bool {
 // done so, Next returns the current time.
 func (w *Wheel) Advance(now int64, most int, fire func(handle uint32)) {
 	if now < w.now {
-		panic(fmt.Sprintf("wheel: clock goes back from %d to %d", w.now, now))
+		panic(fmt.Sprintf("wheel: clock went backward from %d to %d", w.now, now))
 	}
 	w.now = now
 	if w.heads[firing] != noHandle { // left over from the previous call

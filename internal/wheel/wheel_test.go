@@ -146,8 +146,9 @@ func (p *pair) remove(handle uint32) error {
 	return nil
 }
 
-// advance advances the wheel and its twin to now. The wheel processes up to most entries. If again
-// returns true for a fired handle, the handle is added again at the returned instant.
+// advance advances the wheel and its twin to now. The wheel processes a limited number of entries
+// (most). If again returns true for a fired handle, the handle is added again at the returned
+// instant.
 func (p *pair) advance(now int64, most int, again func(handle uint32) (int64, bool)) error {
 	want, behind := p.t.due(now), p.w.behind()
 	p.t.now = now
@@ -281,7 +282,7 @@ func FuzzTwin(f *testing.F) {
 }
 
 // TestFollowingNext sleeps until Next, as callers do. It checks that each entry fires at its own
-// instant, and that few wakeups fire nothing.
+// instant, and that the number of wakeups is bounded.
 func TestFollowingNext(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
 	w := New(0)

@@ -12,9 +12,8 @@ import (
 // dice fills messages with random values.
 type dice struct {
 	*rand.Rand
-	// dense is the probability that a field is set, unknown the probability that a message has an
-	// unknown field, and again the probability that an encoded message is followed by another of
-	// the same type.
+	// dense, unknown and again are the probabilities that a field is set, that a message has an
+	// unknown field, and that an encoded message is followed by another of the same type.
 	dense, unknown, again float64
 }
 

@@ -84,9 +84,9 @@ func parts(m proto.Message) (out [][]byte) {
 	return out
 }
 
-// TestRandom checks that messages with any combination of known and unknown fields are read and
-// written as by the standard implementation. The messages are filled by reflection, so a field that
-// is missing from this package cannot be overlooked.
+// TestRandom checks that this package reads and writes messages with any combination of known and
+// unknown fields as the standard implementation does. The messages are filled by reflection, so a
+// field that is missing from this package cannot be overlooked.
 func TestRandom(t *testing.T) {
 	d := &dice{Rand: rand.New(rand.NewPCG(1, 2))}
 	for i := range 6000 {
@@ -205,8 +205,8 @@ func transactions(levels int) []byte {
 	return block(1, block(7, b...)...)
 }
 
-// TestOdd checks that data that is out of place in a message, or that must not be sent, is rejected
-// or kept as by the standard implementation.
+// TestOdd checks that this package treats misplaced or invalid data in a message as the standard
+// implementation does: it either rejects the data or keeps it.
 func TestOdd(t *testing.T) {
 	ones := bytes.Repeat([]byte{0xff}, 9)
 	for name, b := range map[string][]byte{

@@ -82,9 +82,9 @@ var dashboards = []dashboard{
 	{"caches", []panel{
 		each("Open caches", "short", `leasehold_caches_open{JOB}`),
 		{"Cached state", "short", []query{
-			{`max(leasehold_leases_holding{JOB})`, "leases that hold"},
+			{`max(leasehold_leases_holding{JOB})`, "leases with cached ranges"},
 			{`max(leasehold_cache_ranges{JOB})`, "keys and ranges"},
-			{`max(leasehold_caches_wide{JOB})`, "caches that have all they hold"},
+			{`max(leasehold_caches_wide{JOB})`, "wide caches"},
 		}},
 		{"Invalidations", "ops", []query{{rate("leasehold_cache_invalidations_total"), "sent"}}},
 		spread("Write wait for caches", "leasehold_cache_wait_seconds"),
@@ -95,7 +95,7 @@ var dashboards = []dashboard{
 		}},
 	}},
 	{"raft-and-disk", []panel{
-		spread("Sync of the log", "leasehold_log_sync_duration_seconds"),
+		spread("Log sync", "leasehold_log_sync_duration_seconds"),
 		spread("Core step", "leasehold_apply_duration_seconds"),
 		spread("Snapshot", "leasehold_snapshot_duration_seconds"),
 		{"Entries applied", "ops", []query{{

@@ -20,11 +20,12 @@ import (
 func main() {
 	out := flag.String("out", "dashboards", "the `directory` to write to")
 	var p pictures
-	flag.StringVar(&p.prometheus, "prometheus", "", "the `URL` of a Prometheus: draw instead")
+	flag.StringVar(&p.prometheus, "prometheus", "",
+		"draw pictures with data from the Prometheus server at this `URL`")
 	flag.StringVar(&p.job, "job", "leasehold", "the job to draw")
-	flag.DurationVar(&p.last, "last", time.Minute, "the time to draw")
-	flag.StringVar(&p.interval, "interval", "10s", "the interval of rates")
-	empty := flag.String("empty", "^$", "a `regexp` of panels that need no line")
+	flag.DurationVar(&p.last, "last", time.Minute, "the time range to draw")
+	flag.StringVar(&p.interval, "interval", "10s", "the interval for rates")
+	empty := flag.String("empty", "^$", "a `regexp` of panels that may have no data")
 	flag.Parse()
 	if err := run(*out, *empty, p); err != nil {
 		fmt.Fprintln(os.Stderr, "monitoring:", err)
@@ -41,7 +42,7 @@ func run(out, empty string, p pictures) (err error) {
 	}
 	lacking, err := p.write(out)
 	if err == nil && len(lacking) > 0 {
-		err = fmt.Errorf("these panels have no line:\n  %s", strings.Join(lacking, "\n  "))
+		err = fmt.Errorf("these panels have no data:\n  %s", strings.Join(lacking, "\n  "))
 	}
 	return err
 }

@@ -91,7 +91,7 @@ func TestLimitsOfState(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			const leases = "limit of leases is reached: alice may have 2, has 2 and requested 1 more"
+			const leases = "limit on leases reached: alice may have 2, has 2 and requested 1 more"
 			_, err = alice.Grant(ctx, client.Grant{TTL: time.Minute})
 			wantLimit(t, "a third lease", err, leases)
 			_, err = old.Grant(ctx, 60)
@@ -102,9 +102,10 @@ func TestLimitsOfState(t *testing.T) {
 			}
 			put := store.Put{Key: "alice/l", Value: []byte("v"), Lease: first.ID()}
 			_, err = alice.Put(ctx, put)
-			wantLimit(t, "a second key", err, "limit of keys on leases is reached: alice may have 1, has 1")
+			wantLimit(t, "a second key", err,
+				"limit on keys attached to leases reached: alice may have 1, has 1")
 			_, err = old.Put(ctx, "alice/large", strings.Repeat("x", 20_000))
-			wantLimit(t, "a large value", err, "limit of bytes of keys and leases is reached: alice may")
+			wantLimit(t, "a large value", err, "limit on bytes of keys and leases reached: alice may")
 			for i := range 3 {
 				if _, err := bob.Grant(ctx, client.Grant{TTL: time.Minute}); err != nil {
 					t.Errorf("bob's lease %d: %v", i, err)

@@ -97,8 +97,9 @@ func openCache(t *testing.T, c *client.Client) *cache.Cache {
 }
 
 // TestEventFilter checks that a stream of lease events delivers the events that its user may see at
-// the time. It survives the loss and return of a permission, but omits the events in between. Carol
-// may also see bob's leases; she loses and regains the role for alice's.
+// the time. If the user loses a permission and regains it, the stream survives but omits the events
+// in between. Carol may also see bob's leases. She loses and regains the role that lets her see
+// alice's.
 func TestEventFilter(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)

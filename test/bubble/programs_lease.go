@@ -56,8 +56,8 @@ func keep(p *process) error {
 }
 
 // believe records that a lease with a key was granted. An earlier grant without a response may have
-// succeeded as well. In that case its lease has expired, and the client has had the lease granted a
-// second time. believe therefore reads the key's current revision and records that.
+// succeeded as well. In that case, its lease has expired and the client was granted the lease
+// again, so believe records the key's current revision.
 func (p *process) believe(
 	ctx context.Context, l *client.Lease, key string,
 ) (*history.Belief, error) {

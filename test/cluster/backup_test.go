@@ -302,8 +302,8 @@ func (w *writers) was(t *testing.T, s restored, revision int64) {
 	}
 }
 
-// lost fails the test if a restored state does not include by, a write that was copied to the
-// backup. It logs how many later writes were lost.
+// lost fails the test if a restored state lacks the write by, which was copied to the backup. It
+// logs how many later writes were lost.
 func (w *writers) lost(t *testing.T, s restored, by acked) {
 	t.Helper()
 	w.was(t, s, s.revision)

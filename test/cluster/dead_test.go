@@ -20,7 +20,7 @@ const (
 
 	// scheduling allows for a busy machine; it is not a promise of the service. The measured value
 	// is logged. A leader that forgot how long a lease has been silent would restart the full TTL
-	// after six tenths of the TTL, which is a larger delay.
+	// after six tenths of it, and the test would fail.
 	scheduling = deadTTL * 4 / 10
 )
 

@@ -94,7 +94,7 @@ func (c *cluster) stop(m *member, away time.Duration) {
 
 func (c *cluster) index(m *member) int { return slices.Index(c.members, m) }
 
-// around lists the directions to and from a member.
+// around lists the directed links from a member, to it, or both.
 func (c *cluster) around(m *member, from, to bool) (list [][2]int) {
 	at := c.index(m)
 	for i := range c.members {

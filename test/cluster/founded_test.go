@@ -63,7 +63,7 @@ func TestFoundedOnce(t *testing.T) {
 	}
 	first, all := c.members[0], strings.Join(urls, ",")
 	founding := append([]string{"init", "--join", all}, first.flags()...)
-	if out, err := command(t, founding...); err != nil || !strings.Contains(out, "founded") {
+	if out, err := command(t, founding...); err != nil || !strings.Contains(out, "created cluster") {
 		t.Fatalf("%v: %s", err, out)
 	}
 	fails(t, []string{"already belongs to a cluster"}, founding...)
@@ -109,7 +109,7 @@ func TestFoundedOnce(t *testing.T) {
 		t.Errorf("%v: %s", err, first.Tail())
 	}
 	first.wipe()
-	fails(t, []string{"a cluster responds there"}, founding...)
+	fails(t, []string{"a cluster already responds there"}, founding...)
 	first.args = append([]string{"serve"}, first.flags()...)
 	first.launch() // start it as a founder
 	first.refusesToServe()

@@ -51,8 +51,8 @@ func (g *guide) steps(block string) (list []step) {
 	return list
 }
 
-// runs runs the commands of a block. It retries each until it exits with the expected code, because
-// a member that has just started may lack some information.
+// runs runs the commands of a block. It retries each command until it exits with the expected code,
+// because a member that has just started may lack some information.
 func (g *guide) runs(block string) {
 	g.t.Helper()
 	for _, s := range g.steps(block) {

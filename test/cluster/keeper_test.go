@@ -195,7 +195,7 @@ type renewals struct {
 	err     error                           // why the stream could not be opened
 }
 
-// openRenewals opens a stream. It waits for a member only as long as for a renewal.
+// openRenewals opens a stream. If that fails, renew returns the error.
 func openRenewals(ctx context.Context, c *clientv3.Client) *renewals {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &renewals{cancel: cancel, answers: make(chan *pb.LeaseKeepAliveResponse)}

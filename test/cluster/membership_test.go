@@ -57,7 +57,7 @@ func (c *cluster) add(name string, learner bool) *member {
 	return m
 }
 
-// join adds a member, whether new or used before, and configures it to join.
+// join adds a new or previously used member to the cluster, and configures it to join.
 func (c *cluster) join(m *member, learner bool) {
 	c.t.Helper()
 	c.change("adding "+m.name, func(ctx context.Context, a *clientv3.Client) error {
@@ -252,7 +252,7 @@ func (c *cluster) list() []*pb.Member {
 	return r.Members
 }
 
-// TestQuorumIsKept checks a cluster of two members, one of them dead. Only the dead member can be
+// TestQuorumIsKept checks a cluster of three members, one of them dead. Only the dead member can be
 // removed.
 func TestQuorumIsKept(t *testing.T) {
 	tier.Campaign(t)

@@ -192,10 +192,10 @@ func TestRecoverInUse(t *testing.T) {
 	process := fmt.Sprintf(", process %d, since ", other.PID())
 	to := []string{"--endpoints", m.url, "--data-dir", other.data}
 	recoversServed(t, c.members, 9, append(slices.Clone(to), "--yes"), "the data directory is in use "+
-		"by a member of another cluster", used, process, "nothing is done to either")
+		"by a member of another cluster", used, process, "recover changes neither")
 	recoversServed(t, c.members, 9, append(slices.Clone(to), "-o", "json"), `"cause":"OTHER_CLUSTER"`)
 	recoversServed(t, c.members, 128, append(slices.Clone(to), "--member", "m7"),
-		"is the data directory of "+other.name, "and not of m7")
+		"is the data directory of "+other.name, ", not of m7")
 	// The cluster is found through the directory, so no address is needed.
 	recoversServed(t, alone.members, 0, to[2:], "nothing to recover", "note: ", used, process)
 	recovers(t, 128, []string{
@@ -203,7 +203,7 @@ func TestRecoverInUse(t *testing.T) {
 	}, used, "stop it before giving up members")
 	other.kill()
 	recoversServed(t, c.members, 9, append(slices.Clone(to), "--yes"),
-		"the data is from another cluster", "nothing is done to either")
+		"the data is from another cluster", "recover changes neither")
 	other.launch()
 	other.serves()
 }
@@ -241,7 +241,7 @@ func TestRecoverMember(t *testing.T) {
 		} else { // unreadable data does not identify its member
 			recoversServed(t, left, 1, other, "a process responds at")
 			recoversServed(t, left, 9, append(slices.Clone(flags), "--yes"), x.want,
-				"only if it is that of "+bad.name)
+				"only if it belongs to "+bad.name)
 		}
 		flags := append(slices.Clone(flags), "--member", bad.name)
 		recoversServed(t, left, 9, flags, x.want, "(--yes does it): leasehold member remove",

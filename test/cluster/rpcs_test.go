@@ -18,7 +18,7 @@ func sameHash(t *testing.T, c *cluster) {
 	revision := c.revision()
 	var first uint32
 	for i, m := range c.members {
-		m.serves() // afterwards it has applied the revision
+		m.serves() // now it has applied the revision
 		r, err := m.admin.HashKV(soon(t), m.url, revision)
 		if err != nil {
 			t.Errorf("hash of %s: %v", m.name, err)

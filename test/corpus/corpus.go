@@ -1,7 +1,7 @@
 // Package corpus stores encoded records of a format as text, for tests. Every later release must be
 // able to read what a release has written, and must write the same bytes as long as it writes that
-// version of the format. The corpus of a version can therefore be changed, with go test PACKAGE
-// -update, only before the version is released, and is never deleted.
+// version of the format. So the corpus of a version, which go test PACKAGE -update rewrites, must
+// not change once the version is released, and is never deleted.
 package corpus
 
 import (

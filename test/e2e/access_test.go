@@ -72,7 +72,7 @@ func (s *shell) runs(block string) {
 }
 
 // wants runs a command. If the comment is "OK" or starts with "Error: ", the output must contain
-// it.
+// it. The command must fail if and only if the comment starts with "Error: ".
 func (s *shell) wants(command, comment string) {
 	s.t.Helper()
 	cmd := exec.CommandContext(s.t.Context(), "sh", "-ec", command)

@@ -105,8 +105,9 @@ func TestBackup(t *testing.T) {
 	}
 }
 
-// A backup without its hash is restored only if --skip-hash-check says so; otherwise no directory
-// is left that looks restored. (internal/member/identity tests everything that is not a backup.)
+// TestBackupWithoutHash checks that a backup without its hash is restored only with
+// --skip-hash-check, and that a rejected restore leaves no directory that looks restored. (The
+// tests of internal/member/identity cover files that are not backups.)
 func TestBackupWithoutHash(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

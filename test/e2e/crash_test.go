@@ -78,8 +78,9 @@ func TestCrashCheckNotices(t *testing.T) {
 	}
 }
 
-// crashRound lets the writers work until enough operations are acknowledged, and kills the member d
-// later while they are still working. It returns the number of operations acknowledged by then.
+// crashRound lets the writers work until enough operations are acknowledged, and kills the member
+// when another d has passed, while they are still working. It returns the number of operations
+// acknowledged by then.
 func crashRound(t *testing.T, m *member, list []*writer, enough int64, d time.Duration) int64 {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -249,8 +249,8 @@ func (m *member) worksWhileFull(renewals <-chan *clientv3.LeaseKeepAliveResponse
 	}
 }
 
-// startWhileFull starts the killed member. Either it serves the acknowledged data, or it reports
-// that it lacks space and serves the data once there is space.
+// startWhileFull starts the killed member. The member either serves the acknowledged data at once,
+// or reports that it lacks space and serves the data once there is space.
 func (m *member) startWhileFull(w *diskWriter, filler string) {
 	m.t.Helper()
 	m.recovers(9, []string{"--data-dir", m.data}, "the member is not running", "its disk has",

@@ -18,8 +18,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// recovers runs "leasehold recover" on the member. It must exit with the code and print all of
-// want.
+// recovers runs "leasehold recover" on the member. It must exit with the given code and print every
+// text in want.
 func (m *member) recovers(code int, args []string, want ...string) {
 	m.t.Helper()
 	// The timeouts are long enough for a busy machine.

@@ -251,7 +251,7 @@ func TestRestoreWithoutAddresses(t *testing.T) {
 		t.Fatalf("restore: %v\n%s", err, out)
 	}
 	a.start()
-	if text := a.Tail(); !strings.Contains(text, "the stored ones are used") ||
+	if text := a.Tail(); !strings.Contains(text, "use only the stored ones") ||
 		!strings.Contains(text, nobody) || !strings.Contains(text, a.peer) {
 		t.Errorf("the member does not log how its addresses differ:\n%s", text)
 	}

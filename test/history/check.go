@@ -46,8 +46,8 @@ func (h *History) checkRegisters() {
 }
 
 // resolve drops unanswered operations whose effect was never seen. They may not have happened, and
-// no observation depends on them. If the effect of an unanswered operation was seen, the operation
-// must have happened before the call that saw it returned.
+// no observation depends on them. An unanswered operation whose effect was seen must have happened
+// before the first operation that saw it returned.
 func resolve(ops []*Op) []*Op {
 	seen := make(map[string]int64) // the earliest return of an operation that saw the value
 	for _, o := range ops {

@@ -112,7 +112,7 @@ const (
 	Delete
 )
 
-// Never is the return of an operation that was not answered.
+// Never is the return time of an unanswered operation.
 const Never = math.MaxInt64
 
 // Op is an operation on a register, which is a key. Each value is written only once per run. The
@@ -200,8 +200,8 @@ func (h *History) Return(o *Op, f Outcome) {
 type Belief struct {
 	by       Program
 	token    uint64
-	others   int          // number of others that may hold the same thing
-	err      func() error // returns nil while the program believes that it holds it
+	others   int          // number of other programs that may hold the same thing
+	err      func() error // returns nil while the program believes that it is a holder
 	revision int64        // revision at which the key was put, 0 if unknown
 
 	mu       sync.Mutex
@@ -215,7 +215,7 @@ func (b *Belief) Release() {
 	b.released = true
 }
 
-// sure reports whether the program still believes that it holds it.
+// sure reports whether the program is alive and still believes that it is a holder.
 func (b *Belief) sure() bool {
 	b.mu.Lock()
 	released := b.released
@@ -229,12 +229,13 @@ func (h *History) Hold(what string, by Program, token uint64, err func() error) 
 	return h.begin(what, &Belief{by: by, token: token, err: err})
 }
 
-// Share is like Hold, but the given number of others may hold it at the same time.
+// Share is like Hold, but the given number of other programs may hold the same thing at the same
+// time.
 func (h *History) Share(what string, by Program, others int, err func() error) *Belief {
 	return h.begin(what, &Belief{by: by, others: others, err: err})
 }
 
-// begin checks L4 and L5.
+// begin records a belief and checks L4 and L5.
 func (h *History) begin(what string, b *Belief) *Belief {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -35,14 +35,15 @@ const (
 	CountSent
 	// CountUnjoined lets a keeper treat a lease as joined as soon as it has sent the join.
 	CountUnjoined
-	// TrustOldJoin lets a join count even though the keeper has since given up the lease.
+	// TrustOldJoin accepts the answer to a join that was sent before the keeper last gave up the
+	// lease.
 	TrustOldJoin
-	// TrustLateJoin lets a join count even though a renewal sent after it was answered first.
+	// TrustLateJoin accepts the answer to a join even though a later renewal was answered first.
 	TrustLateJoin
 	// CountOvertaking lets a renewal count even though its answer overtook an earlier one.
 	CountOvertaking
-	// TrustUnanswered lets a join count even though the keeper has stopped waiting for a renewal
-	// sent after it.
+	// TrustUnanswered accepts the answer to a join even though the keeper has stopped waiting for a
+	// later renewal.
 	TrustUnanswered
 	// HideLeft does not report that the lease has moved to another keeper's group.
 	HideLeft
@@ -50,11 +51,13 @@ const (
 	HideSilent
 	// SurviveElection renews groups at a leader that they never joined.
 	SurviveElection
-	// ForgetOnLeave makes the lease leave as of its join, not as of the last renewal that counted.
+	// ForgetOnLeave makes a lease that leaves its group expire one TTL after its join, not after
+	// the last renewal that counted.
 	ForgetOnLeave
-	// ForgetOnBreak ends a group with its connection as if the group had never been renewed.
+	// ForgetOnBreak ignores the group's last renewal when the group ends with its connection.
 	ForgetOnBreak
-	// AnswerAfterLeave lets a keeper answer a request with a renewal it sent before the lease left.
+	// AnswerAfterLeave lets a renewal answer a request even though the keeper has since given up
+	// the lease.
 	AnswerAfterLeave
 	// LoseLeave never sends the leave to the leader.
 	LoseLeave
@@ -62,7 +65,7 @@ const (
 	LeaveJoined
 	// CountJoins removes the lease from a group only after as many leaves as joins.
 	CountJoins
-	// JoinWithdrawn accepts a join even though permission was withdrawn after it was checked.
+	// JoinWithdrawn accepts a join even though its permission was withdrawn after the check.
 	JoinWithdrawn
 	// KeepWithdrawn keeps the lease in its group when its permission is withdrawn.
 	KeepWithdrawn
@@ -115,11 +118,11 @@ type keeper struct {
 	term    byte
 	wanted  bool // keeps the lease alive on behalf of a holder
 	asked   bool // the leader may have the lease in the group
-	joined  bool // the keeper knows that the leader has it
+	joined  bool // the keeper knows that the lease is in its group at the leader
 	sent    byte // number of joins and renewals so far
 	open    byte // bitmap of renewals awaiting an answer
 	counted byte // the last join or renewal that counted for the holder
-	ignored byte // answers to joins up to this one do not count
+	ignored byte // answers to joins up to this number are ignored
 	up      [maxQueue]message
 	down    [maxQueue]answer
 }
@@ -128,7 +131,7 @@ type keeper struct {
 type group struct {
 	renewed byte              // instant of the last renewal
 	times   [maxSent + 1]byte // instant of each join and renewal
-	left    left              // why the lease has left, until this is reported
+	left    left              // why the lease left the group, until the leader reports it
 	joins   byte              // only for CountJoins
 }
 
@@ -158,7 +161,7 @@ type request struct {
 type groupWorld struct {
 	valid      byte // how much longer the holder considers the lease valid
 	gone, kept bool // gone: the lease has ended; kept: it is kept alive without a holder
-	withdrawn  bool // as applied by the current leader, holding the lease is no longer permitted
+	withdrawn  bool // the current leader has applied the withdrawal of the permission
 	term       byte
 	crashes    byte
 	lessor     [maxTerms]lessor
@@ -195,7 +198,7 @@ func (w *groupWorld) tick() {
 		}
 	}
 	if w.request.sent == 0 {
-		w.request = request{} // it can no longer extend anything
+		w.request = request{} // it can no longer extend the validity
 	}
 }
 
@@ -216,7 +219,7 @@ func (w *groupWorld) normalize() {
 			}
 			for n := range g.times {
 				if g.times[n] <= l.own {
-					g.times[n] = 0 // a leave as of that instant has no effect
+					g.times[n] = 0 // a leave that names this message would not extend the lease
 				}
 			}
 		}
@@ -249,7 +252,7 @@ type groupSearch struct {
 	bounds GroupBounds
 	fault  GroupFault
 	seed   maphash.Seed
-	seen   map[uint64]struct{} // hashes, as in search
+	seen   map[uint64]struct{} // hashes of worlds, as in type search
 	open   []*groupWorld
 	steps  []groupStep
 	found  GroupsFound
@@ -259,8 +262,8 @@ type groupSearch struct {
 // GroupsFound is the result of SearchGroups.
 type GroupsFound struct {
 	Worlds int
-	// Broken lists the steps to a lease that ended early or was kept alive without a holder, or is
-	// nil if there is none.
+	// Broken lists the steps that led to a broken promise: a lease ended early or was kept alive
+	// without a holder. It is nil if no promise was broken.
 	Broken []string
 	// These fields count the steps of each type.
 	Elections, Joins, Renewals, Leaves, Moves, Expiries int
@@ -494,7 +497,8 @@ func (s *groupSearch) enter(l *lessor, k byte) {
 	s.found.Joins++
 }
 
-// leave removes the lease from the group of keeper k as of an earlier message.
+// leave removes the lease from the group of keeper k. as is the number of the join or renewal that
+// renewed the lease last.
 func (s *groupSearch) leave(l *lessor, k, as byte) {
 	g := &l.group[k]
 	if l.in != k+1 {

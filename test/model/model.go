@@ -94,7 +94,7 @@ type renewal struct {
 	at        byte // server that received it, counted from 1
 	term      byte
 	confirmed bool
-	clearing  byte // log length that must be applied first
+	clearing  byte // log length to apply before the renewal is acknowledged
 }
 
 // A world is one state of the entire system.
@@ -175,7 +175,7 @@ func (w *world) normalize() {
 	}
 	for k := range w.renewal {
 		if r := &w.renewal[k]; r.sent != 0 && r.sent+ttl <= w.now {
-			*r = renewal{} // it can no longer extend anything
+			*r = renewal{} // it can no longer extend the validity
 		}
 	}
 	for i := range w.server {

@@ -9,8 +9,8 @@ import (
 // Found is the result of Search.
 type Found struct {
 	Worlds int
-	// Early lists the steps to a lease that ended while its holder was valid, or is nil if there is
-	// none.
+	// Early lists the steps that led to the end of a lease whose holder was still valid. It is nil
+	// if that never happened.
 	Early []string
 	// These fields count the steps of each type.
 	Elections, Checkpoints, Clearings, Expiries, Renewals int

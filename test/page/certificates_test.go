@@ -66,7 +66,7 @@ func TestCertificateDemanded(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer resp.Body.Close() //nolint:errcheck // read whole
+			defer resp.Body.Close() //nolint:errcheck // the body is read completely
 			text, err := io.ReadAll(resp.Body)
 			if err != nil || resp.StatusCode != http.StatusOK {
 				t.Errorf("%s: %s %v", path, resp.Status, err)

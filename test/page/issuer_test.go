@@ -36,7 +36,7 @@ func newIssuer(t *testing.T) *issuer {
 	i := &issuer{T: t, key: key}
 	reply := func(w http.ResponseWriter, v any) {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(i.json(v)) // a stopped member needs no response
+		_, _ = w.Write(i.json(v)) // this fails if the member has stopped
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
@@ -118,7 +118,7 @@ func TestIssuerToken(t *testing.T) {
 	p.useToken(" "+bob, "corp:bob")
 	p.kept(true)
 	p.fact("you are", "corp:bob")
-	p.fact("known by", "token of an issuer, which is bound to roles")
+	p.fact("known by", "token from an issuer, which is bound to roles")
 	p.shows("read write: [a/, a0)")
 	p.view("Keys")
 	p.refused()
@@ -137,7 +137,7 @@ func TestIssuerToken(t *testing.T) {
 	p.kept(false)
 	p.useToken(corp.token("boss", nil), "root")
 	p.fact("you are", "root")
-	p.fact("known by", "token of an issuer, which is bound to this user")
+	p.fact("known by", "token from an issuer, which is bound to this user")
 	p.view("Keys")
 	p.shows("b/")
 }

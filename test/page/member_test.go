@@ -193,7 +193,7 @@ func (m *member) await() {
 	}
 }
 
-// as is a user's token, for call to send.
+// as is a login token that call sends.
 type as string
 
 // call calls the JSON API and returns the answer.
@@ -220,7 +220,7 @@ func (m *member) call(path string, body map[string]any, who ...as) map[string]an
 	if err != nil {
 		m.Fatal(err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // read whole
+	defer resp.Body.Close() //nolint:errcheck // the body is read completely
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
 		m.Fatal(err)
@@ -311,7 +311,7 @@ func proxy(t *testing.T, to, prefix string) string {
 	s := httptest.NewServer(http.StripPrefix(prefix, &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(u)
-			r.Out.Host = r.In.Host // the member identifies its own pages by the host
+			r.Out.Host = r.In.Host // the member recognizes its own pages by the Host header
 		},
 		FlushInterval: -1, // forward the event stream without buffering
 	}))

@@ -13,7 +13,7 @@ func site(t *testing.T, body string) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		// A closed browser needs no response.
+		// This fails if the browser has been closed.
 		_, _ = fmt.Fprint(w, "<!doctype html><title>x</title>", body)
 	}))
 	t.Cleanup(s.Close)

@@ -22,11 +22,11 @@ var blocks struct {
 	end    int
 }
 
-// MustFreeAddr returns a loopback address that nothing listens on and that neither this process nor
-// any other process that is still running has returned before. This matters because packages are
-// tested in parallel, and a port has no listener while its member is down. The port is below the
-// range that the kernel uses for outgoing connections, so no connection takes it before its server
-// starts. It panics if there is no such address.
+// MustFreeAddr returns a loopback address that nothing listens on and that no running process,
+// including this one, has returned before. This matters because packages are tested in parallel,
+// and a port has no listener while its member is down. The port is below the range that the kernel
+// uses for outgoing connections, so no connection takes it before its server starts. It panics if
+// there is no such address.
 func MustFreeAddr() string {
 	blocks.mu.Lock()
 	defer blocks.mu.Unlock()

@@ -30,8 +30,8 @@ func Build(ctx context.Context, dir string) (string, error) {
 	return path, nil
 }
 
-// sources finds the directory of leasehold's module. A module that compares leasehold with other
-// servers requires it in its go.mod, but lacks some of the binary's dependencies.
+// sources finds the directory of leasehold's module. The binary is built there, because other
+// modules that require leasehold, such as bench, lack some of its dependencies.
 func sources(ctx context.Context) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "leasehold.dev")
 	dir, err := cmd.Output()

@@ -13,7 +13,8 @@ import (
 	"leasehold.dev/client"
 )
 
-// mute is a member that grants leases. It answers other requests only if answer does.
+// mute is a member that opens sessions and grants leases. All other requests go to answer, which
+// returns nil to leave a request unanswered.
 type mute struct {
 	pb.UnimplementedStreamServiceServer
 	answer func(*pb.Request) *pb.Response
@@ -58,9 +59,9 @@ func (mute) grants(r *pb.Request) *pb.Response {
 	return nil
 }
 
-// Mute runs a test in virtual time with a client of a simulated member. The member grants leases
-// but does not answer renewals, so every lease expires on the client's clock. It answers other
-// requests only if answer returns a response.
+// Mute runs a test in virtual time with a client of a simulated member. The member opens sessions
+// and grants leases. All other requests, including renewals, go to answer, which returns nil to
+// leave a request unanswered. A lease that is not renewed expires on the client's clock.
 func Mute(
 	t *testing.T, answer func(*pb.Request) *pb.Response, test func(*testing.T, *client.Client),
 ) {

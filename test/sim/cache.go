@@ -26,7 +26,7 @@ type cache struct {
 	proc   *process // the process that serves the stream, once it has sent something
 	due    Time     // earliest arrival of the next message, since messages stay in order
 	stream *cacheStream
-	// request is the number of the most recent opening request.
+	// request is the number of the last request to open the cache.
 	request int
 	dead    bool
 	// over is set once the lease has ended. The cache is then empty, and reports that to the
@@ -352,7 +352,8 @@ func (s *cacheStream) Reopen(uint64) {
 	})
 }
 
-// opened processes the answer to an opening request. Only the answer to the last request counts.
+// opened processes the answer to a request to open the cache. Only the answer to the last request
+// counts.
 func (x *cache) opened(request int, term uint64, err error) {
 	w := x.c.w
 	switch {

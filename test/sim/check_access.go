@@ -6,10 +6,10 @@ import (
 	"leasehold.dev/internal/access"
 )
 
-// A client that received data must have had the permission in the state that decided the call, and
-// that state must be no older than the data. A cached read follows the same rule as a read at a
-// member: the reader had the permission at some time during the read. A denied caller had no
-// permission.
+// checkAccess checks A1. A client that received data must have had the permission in the state that
+// decided the call, and that state must be no older than the data. A cached read follows the same
+// rule as a read at a member: the reader had the permission at some time during the read. A denied
+// caller had no permission.
 func (f *facts) checkAccess() {
 	for _, op := range f.h.Ops {
 		if op.Caller.User != "" {

@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// administered returns a history with access control. User alice may read r0 until the last entry
-// removes the permission; had is the last index at which she has it.
+// administered returns a history with access control. The last entry removes the permission of user
+// alice to read r0; had is the last index at which she has it.
 func administered(t *testing.T) (b *hand, had uint64) {
 	t.Helper()
 	b = newHand()

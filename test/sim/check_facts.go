@@ -282,7 +282,7 @@ func (f *facts) begin(i int, s *modelStep) *incarnation {
 // unknown.
 func (f *facts) incarnationAt(id lease.ID, entry int) *incarnation {
 	lives := f.byID[id]
-	for i := len(lives) - 1; i >= 0; i-- { // if two begin and end in one entry, the second counts
+	for i := len(lives) - 1; i >= 0; i-- {
 		if l := lives[i]; l.granted <= entry && entry < l.ended {
 			return l
 		}

@@ -137,8 +137,8 @@ func (f *facts) touched(l *incarnation, s Stretch) Time {
 		at := op.End
 		users := op.Caller != access.Caller{}
 		if op.relayed() && (op.End < s.From || f.l.Silence < l.most/5*2 || users) {
-			// The relay may have died, or the group may have ended for another reason, before the
-			// leader removed the lease from the group and recorded this as its last renewal.
+			// If the relay died, or the group ended for another reason, before the lease left the
+			// group, later rounds may have renewed the lease too.
 			_, later := f.span(l.most / 5 * 2)
 			at += later
 		}
@@ -287,8 +287,8 @@ func (f *facts) checkSilent(l *incarnation, r reign, s Stretch) {
 	f.checkAgain(l, l.checkpointed[last:], s)
 }
 
-// again returns the interval between two checkpoints of a silent lease, by the slowest clock within
-// the bound.
+// again returns the longest interval between two checkpoints of a silent lease on clocks within the
+// bound.
 func (f *facts) again(l *incarnation) Time {
 	_, again := f.span(min(max(l.most/5*2, 1000), f.l.Silence))
 	return again
@@ -312,7 +312,7 @@ func (f *facts) checkAgain(l *incarnation, list []checkpointed, s Stretch) {
 }
 
 // checkRestarts checks L7 for a restart of all members between two healthy stretches. A restart
-// gives a silent lease back at most the time since its last checkpoint.
+// prolongs a silent lease by at most the time since its last checkpoint.
 func (f *facts) checkRestarts() {
 	reigns := f.reigns()
 	for i := 1; i < len(f.h.Healthy) && f.l.Silence > 0; i++ {
@@ -350,16 +350,16 @@ func (f *facts) checkRestarted(l *incarnation, began Time, before, reign Stretch
 	}
 }
 
-// counted returns the last checkpoint of a lease that had reached the member when its reign began,
-// and the start of the countdown. The countdown starts when the member applies the checkpoint, at
-// its promotion if it recovered the checkpoint, or at its last clock jump.
+// counted returns the lease's last checkpoint that the member had applied when its reign began, and
+// the start of the countdown. The countdown starts when the member applies the checkpoint, or at
+// its promotion if it recovered the checkpoint. A later clock jump before the reign restarts it.
 func (f *facts) counted(l *incarnation, r reign) (checkpoint int, at Time, ok bool) {
 	applied, started := f.appliedAt(r)
 	for c := len(l.checkpointed) - 1; c >= 0; c-- {
 		p := l.checkpointed[c]
 		t, had := applied(p.entry)
 		if !had || t > r.from {
-			continue // not granted yet
+			continue // not applied when the reign began
 		}
 		if p.remaining == 0 {
 			return 0, 0, false
@@ -372,7 +372,8 @@ func (f *facts) counted(l *incarnation, r reign) (checkpoint int, at Time, ok bo
 	return 0, 0, false
 }
 
-// recounted returns when the member of a reign last restarted its countdowns before t.
+// recounted returns when a countdown that started at t was last restarted by a clock jump before
+// the reign, or t if there was none.
 func (f *facts) recounted(r reign, t Time) Time {
 	for _, j := range f.h.Jumps {
 		if j.Member == r.member && j.At <= r.from {

@@ -19,8 +19,8 @@ func fenced(name string, token lease.Token) *fsm.Txn {
 }
 
 // resumed returns a correct history. Lease 7, with a lock delay, is handed over, gets a shorter
-// TTL, is resumed by another process, and expires at 13 s. Each holder writes on condition that it
-// holds the name. The first holder's write comes too late.
+// TTL, is resumed by another process, and expires at 13 s. Each holder's write is conditional on
+// holding the name. The first holder's write comes too late.
 func resumed() *hand {
 	b := newHand()
 	ms := func(at Time) (Time, Time) { return at * Millisecond, at*Millisecond + 4*Millisecond }
@@ -55,8 +55,8 @@ func resumed() *hand {
 	return b
 }
 
-// TestCheckHeirs checks that a correct history has no violations. The second of three holders
-// continues until it detects that the third has resumed the lease, which is allowed.
+// TestCheckHeirs checks that a correct history has no violations. In it, the second of three
+// holders continues until it detects that the third has resumed the lease. This is allowed.
 func TestCheckHeirs(t *testing.T) {
 	r := Check(resumed().h, handLimits)
 	for _, v := range r.Violations {

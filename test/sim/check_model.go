@@ -342,8 +342,8 @@ func (m *model) put(r *modelResult, c *fsm.Put) (prev *modelKey) {
 }
 
 // holds evaluates one condition by etcd's rules. The condition must hold for every key in the
-// range. If the range is empty, the condition is evaluated for a zero pair, unless it compares
-// values.
+// range. In an empty range, a condition on values fails, and any other condition is evaluated for a
+// zero pair.
 func (m *model) holds(c *fsm.Compare) bool {
 	switch c.Target {
 	case fsm.TargetLeaseAlive:

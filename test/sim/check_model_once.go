@@ -12,7 +12,7 @@ import (
 // run reaches the limits.
 type modelSession struct {
 	nonce, settled uint64
-	answers        []modelAnswer // by number, none below settled
+	answers        []modelAnswer // ordered by number; none is below settled
 }
 
 // modelAnswer is the result of a numbered write, without its effects.

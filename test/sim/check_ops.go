@@ -131,8 +131,8 @@ func (f *facts) fits(op *Op, p logPosition) bool {
 }
 
 // checkOps checks S1: every linearizable operation takes effect in the order of the log, between
-// its start and its answer. It observes everything that any member had applied at its start, and
-// nothing that no member had applied at its answer.
+// its start and its answer. It observes everything that some member had applied when it started,
+// and only what some member had applied when it was answered.
 func (f *facts) checkOps() {
 	for _, op := range f.h.Ops {
 		if op.Outcome != Done {
@@ -288,8 +288,8 @@ func (f *facts) checkRenew(op *Op, from, to int) {
 }
 
 // had reports whether a lease had the promised TTL after the first n entries, for some n in [from,
-// to]. Times within an entry count too, because the commands of an entry are answered member by
-// member.
+// to]. The states within an entry count too, because the commands of an entry are answered member
+// by member.
 func (f *facts) had(op *Op, from, to int) bool {
 	for _, l := range f.byID[op.Lease] {
 		for i, t := range l.terms {

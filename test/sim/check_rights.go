@@ -63,7 +63,7 @@ func allows(p access.Permission, what access.Kind) bool {
 }
 
 // may reports whether a caller may perform an operation on all keys, or names, in [key, end). The
-// answer can only change where a permission begins or ends, so may checks these points.
+// answer can change only where a permission begins or ends, so it is enough to check these points.
 func (r *modelRights) may(who access.Caller, what access.Kind, key, end string) bool {
 	if !r.enabled {
 		return true

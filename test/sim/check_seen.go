@@ -264,14 +264,12 @@ func (f *facts) lookMembers() {
 	}
 }
 
-// lookInFlight detects that a new leader was elected while an earlier leader's expiry decision was
-// in the log, or that the decision was lost with its leader.
+// lookInFlight detects that a leader was promoted just after an expiry of an earlier term was
+// applied.
 func (f *facts) lookInFlight(r Role) {
 	if !r.Promoted {
 		return
 	}
-	// Either the decision of the earlier term is applied just before the promotion, or a lease that
-	// was due before the promotion ends only after it.
 	n := f.seenAt(r.At)
 	for i := n - 1; i >= max(0, n-3); i-- {
 		e := f.h.Log[i]

@@ -301,7 +301,7 @@ func (f *facts) checkHolders() {
 	}
 }
 
-// checkShared checks L4 for a belief at every instant at which another belief begins.
+// checkShared checks L4 for belief b when it begins and whenever another belief begins.
 func (f *facts) checkShared(b held, all []held) {
 	for _, instant := range all {
 		at := max(b.From, instant.From)

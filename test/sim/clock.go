@@ -16,7 +16,7 @@ type clock struct {
 // local returns the clock's reading at an instant of true time.
 func (c *clock) local(t Time) Time { return c.offset + Time(c.rate*float64(t)) }
 
-// world returns the last instant of true time at which the clock shows at most local.
+// world returns the instant of true time, rounded down, at which the clock shows local.
 func (c *clock) world(local Time) Time { return Time(float64(local-c.offset) / c.rate) }
 
 // instant returns the reading in the units of the lease engine.
@@ -30,7 +30,7 @@ func (c *clock) reading(t Time) shell.Reading {
 	}
 }
 
-// after returns the first instant of true time at which the clock's reading is not before at.
+// after returns the first instant of true time at which the clock shows at or later.
 func (c *clock) after(at lease.Instant) Time {
 	t := c.world(Time(at) * Millisecond)
 	for c.instant(t) < at {

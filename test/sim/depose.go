@@ -53,8 +53,8 @@ func (n *injector) reelectOften() {
 }
 
 // reelect cuts all members off from each other until the leader steps down, and then has it
-// re-elected at the first election timeout. The leader commits its own entries in a later term
-// while clients are still waiting, although no other leader was elected in between.
+// re-elected at the first election timeout. No other leader is elected in between, so the leader
+// commits its own earlier entries in a later term while clients are still waiting.
 func (n *injector) reelect() {
 	w, m := n.w, n.w.leader()
 	if m == nil {

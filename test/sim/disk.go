@@ -16,7 +16,7 @@ import (
 type content struct {
 	hard    *raftpb.HardState
 	first   uint64 // index of entries[0]; 1 on an empty disk
-	before  uint64 // term of the entry before first
+	before  uint64 // term of the entry at index first-1
 	entries []*raftpb.Entry
 	snap    snapshot
 }

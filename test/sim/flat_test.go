@@ -25,7 +25,7 @@ type flatRow struct {
 	// make creates the objects and returns the operation. The operation leaves the objects
 	// unchanged and returns the number of units over which its cost is spread.
 	make func(b *testing.B, n int) func(i int) (units int)
-	// once is set if the operation consumes the objects, and all if it processes all of them.
+	// once is set if the operation consumes the objects. all is set if it processes all of them.
 	once, all bool
 }
 

@@ -67,7 +67,8 @@ func (k *keeper) connect() *stream {
 	return k.stream
 }
 
-// disconnect ends the stream. The process is notified after the last request arrives, or never.
+// disconnect ends the stream. The process is notified after the last request arrives, or never if
+// messages are lost.
 func (k *keeper) disconnect() {
 	s, w := k.stream, k.c.w
 	if s == nil || s.over {
@@ -117,7 +118,7 @@ func (s *stream) reaches(p *process) bool {
 	return s.proc == p
 }
 
-// failed handles a request over the stream that was not answered.
+// failed handles an unanswered request that was sent over the stream.
 func (k *keeper) failed(q *call) {
 	s := q.stream
 	switch {
@@ -128,8 +129,8 @@ func (k *keeper) failed(q *call) {
 	}
 }
 
-// admit reports whether a renewal is admitted, and records the state of users and roles behind that
-// decision.
+// admit reports whether a renewal is permitted, and records the state of users and roles that it
+// used to decide.
 func (q *call) admit(p *process) bool {
 	if q.op.Kind != opRenew || q.admitted {
 		return true
@@ -243,8 +244,8 @@ func (g *renewedGroups) checkRights(f *facts, op *Op, r *modelRights) {
 // several leases.
 var groupTTLs = [...]lease.TTL{700, 2500, 9000}
 
-// gather keeps several leases with the same TTL alive, usually at the leader. It sometimes gives
-// one of them up.
+// gather keeps several leases with the same TTL alive, usually at the leader. It sometimes gives up
+// one of them.
 func gather(t *thread) {
 	w, ttl := t.c.w, t.c.w.ttl()
 	var held []*session

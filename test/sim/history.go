@@ -187,16 +187,16 @@ type Entry struct {
 	Index, Term uint64
 	// Member is the first member to apply the entry, and At is when it did. Taken is when that
 	// member took the mail that made it apply the entry. If a primary was in the middle of a step
-	// that had taken its mail even earlier, Taken is that time. TTLs that the entry starts count
-	// from a clock reading after Taken; if the member was delayed, that reading is before At.
+	// and had taken the mail for it even earlier, Taken is that time. The TTLs that the entry
+	// starts count from a clock reading between Taken and At.
 	At     Time
 	Taken  Time
 	Member uint64
 	// Version is the version of the entry's encoding, or 0 if it has no commands.
 	Version byte
 	// Commands holds the commands of all groups, in order, and Results their outcomes. Origins
-	// holds the member that forwarded each command (zero for the leader itself), and Callers its
-	// caller.
+	// holds the member that forwarded each command, or zero if no other member forwarded it to the
+	// leader. Callers holds the caller of each command.
 	Commands []fsm.Command
 	Callers  []access.Caller
 	Results  []fsm.Result
@@ -300,8 +300,8 @@ const (
 //
 // Until is when the client stopped or had to stop. The client has to stop when its clock reaches
 // the end of the validity from its last acknowledged renewal, t_send + TTL*(1-drift) - margin. If
-// it released the object earlier, Until is the time of the release, and Released is set. A client
-// that is paused or cut off keeps its belief until then.
+// the client released the object earlier, Until is the time of the release, and Released is set. A
+// client that is paused or cut off keeps its belief until then.
 type Belief struct {
 	At          Time
 	Client      int

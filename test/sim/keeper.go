@@ -14,7 +14,7 @@ type keeper struct {
 	waker
 	c   *client
 	set *holder.Set
-	// sessions holds the sessions of the leases in set.
+	// sessions holds the session of each lease in set.
 	sessions []*session
 	flying   []*call // unanswered renewals
 	stream   *stream // the most recent stream; nil before the first

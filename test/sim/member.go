@@ -53,7 +53,7 @@ type process struct {
 	alarms  alarms
 	frozen  Time          // the end of a pause
 	born    lease.Instant // the clock's reading when the process started
-	crashIn int           // crash before this action of a step; 0 for never
+	crashIn int           // number of actions until the process crashes; 0 for never
 
 	view *fsm.View
 	hub  *watch.Hub[*api.Event]
@@ -293,7 +293,7 @@ func (p *process) observe() {
 
 func (p *process) answer(out *replica.Output) {
 	for _, q := range out.Proposals {
-		if c, ok := q.Owner.(*call); ok { // a planted fault can answer without a request
+		if c, ok := q.Owner.(*call); ok { // with a planted fault, there may be no call
 			c.proposed(p, q)
 		}
 	}

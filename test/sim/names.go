@@ -95,7 +95,7 @@ func (t *thread) holdName(s *session) {
 	}
 	if w.chance(2) {
 		t.sleep(w.exp(Time(s.terms.TTL) * Millisecond))
-		t.fenced(s) // continue as if paused in the middle of the work
+		t.fenced(s) // continue like a holder that was paused while it worked
 		t.putByName(s.terms.Name, s.token)
 	}
 	if s.asked != nil && w.chance(2) {
@@ -162,7 +162,7 @@ type abandonedLease struct {
 	secret lease.Secret
 }
 
-// abandon leaves the lease to the client that resumes it. The old holder may continue until it
+// abandon leaves the lease for another client to resume. The old holder may continue until it
 // detects the new one.
 func (t *thread) abandon(s *session) {
 	w := t.c.w

@@ -135,7 +135,7 @@ type arrival struct {
 func (p *process) arrived(header *raftpb.Message, a *arrival) {
 	if a.snap.index() <= p.view.Index {
 		p.w.cover["snapshot too old when it arrived"]++
-		a.ended(true) // the server does the same: the member already has this state
+		a.ended(true) // as in the server: the member already has this state
 		return
 	}
 	p.mail.Arrivals = append(p.mail.Arrivals, shell.Arrival{

@@ -106,7 +106,8 @@ func (o *oracle) apply(p *process, e *raftpb.Entry) *Entry {
 	return out
 }
 
-// taken returns when the earliest step that may apply the same entry as p took its mail.
+// taken returns when p took the mail of its current step. If a primary is still in the middle of a
+// step whose mail it took earlier, taken returns that time.
 func (o *oracle) taken(p *process) Time {
 	at := p.step.taken
 	for _, m := range o.w.members {

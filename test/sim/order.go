@@ -96,8 +96,8 @@ func (o *ordering) explains() bool {
 	return len(o.open)+len(o.free) == 0
 }
 
-// bound returns the latest call time of a step that can come next, given that no remaining step has
-// returned before it.
+// bound returns the earliest return time of the remaining steps. A step that was called later
+// cannot come next.
 func (o *ordering) bound() int64 {
 	for len(o.byEnd) > 0 && o.byEnd[0].taken {
 		o.byEnd = o.byEnd[1:]

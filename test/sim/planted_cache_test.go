@@ -8,8 +8,8 @@ const (
 	copiesGo   = "internal/copies/set.go"
 )
 
-// plantedCaches lists faults in caches, both on the leader and in the cache itself. Faults that
-// show only with rare timing are covered by the directory and replica tests instead. Examples are a
+// plantedCaches lists faults in caches, both on the leader and in the cache itself. The tests of
+// packages directory and replica cover the faults that only rare timing exposes. Examples are a
 // hold that begins while a command is in flight, and a cache's report that arrives late.
 var plantedCaches = []planted{
 	{"a write does not wait for one cache", "C1", []edit{

@@ -48,8 +48,8 @@ const (
 	simWatcherGo = "test/sim/watcher.go"
 )
 
-// oldLeadersExpiry removes the two safeguards that precede the term check: a deposed leader drops
-// its own commands, and no leader accepts another leader's commands (T1).
+// oldLeadersExpiry removes the two safeguards that precede the term check: that a deposed leader
+// drops its own commands, and that no leader accepts another leader's commands (T1).
 var oldLeadersExpiry = []edit{
 	{
 		relayGo, "if p.internal == nil && p.origin.Member == 0 {", "if p.origin.Member == 0 {",
@@ -70,7 +70,7 @@ var soonestRound = edit{
 
 // plantedCore lists faults in the core: clocks, expiry, the store, and watches.
 var plantedCore = []planted{
-	// Rule 2 and 1: clocks.
+	// Rules 1 and 2: clocks.
 	{"holder counts from receipt", "T2", []edit{
 		{holderRenew, "\tl.TTL = ttl\n\ts.confirm(l, sent)", "\tl.TTL = ttl\n\ts.confirm(l, s.now)"},
 	}},

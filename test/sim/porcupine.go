@@ -12,27 +12,28 @@ import (
 	"leasehold.dev/lease"
 )
 
-// checkOps trusts the log. The search for a linearization does not: it uses only the clients'
-// requests and answers, and their times, and allows leases to expire. It takes two hints from the
-// log, which can only make it find more violations. First, an unanswered command that is not in the
-// log had no effect. Second, the log provides the revision or token that an unanswered command or
-// an expiry produced.
+// checkOps trusts the log. The search for a linearization does not: apart from two hints, it uses
+// only the clients' requests, their answers and their times, and allows leases to expire. The hints
+// can only make it find more violations. First, an unanswered command that is not in the log had no
+// effect. Second, the log provides the revision or token that an unanswered command or an expiry
+// produced.
 
 // step is one operation of the searched history.
 type step struct {
 	op *Op // nil for an expiry
-	// expire is the lease that ends. If delayed is set, its lock delay ends instead. token is the
-	// token of its incarnation, or one returned by an unanswered command.
+	// expire is the lease that an expiry ends, or whose lock delay it ends if delayed is set. token
+	// is the token of its incarnation. In an unanswered command, token is the token that the
+	// command returned according to the log.
 	expire  lease.ID
 	delayed bool
 	token   lease.Token
-	// revision is the store's revision after the step, or 0 if the step does not change it.
+	// revision is the store's revision after a command or an expiry.
 	revision int64
 	answered bool
 }
 
 // searched reports whether to search the history of a seed even if the order of the log explains
-// it. One seed in sixteen is searched, because both methods must agree. The seeds are mixed to
+// it. One seed in sixteen is searched, to check that both methods agree. The seeds are mixed to
 // distribute the searches evenly among parallel processes.
 func searched(seed uint64) bool { return seed*0x9e3779b97f4a7c15>>60 == 0 }
 
@@ -82,7 +83,7 @@ func (f *facts) steps() []porcupine.Operation {
 			r := &f.outcomes[p.entry][p.command]
 			if len(r.steps)+len(r.events) == 0 && r.token() == 0 && !numbered(op.Command) &&
 				!aboutRights(op.Command) {
-				continue // the step changed something but returned nothing
+				continue // the command changed nothing and returned nothing
 			}
 			s.revision, s.token = r.revision, r.token()
 			add(s, op.Client, op.Start, Never)
@@ -190,13 +191,13 @@ func (s *step) take(m *model) (*model, bool) {
 	return next, s.takeIn(next)
 }
 
-// reads reports whether the step leaves everything that the search tracks unchanged.
+// reads reports whether the step changes nothing that the search tracks.
 func (s *step) reads() bool {
 	return s.op != nil && (s.op.Kind != opCommand || operators(s.op.Command))
 }
 
-// far reports whether the step cannot produce its revision from this state, so that trying it is
-// pointless.
+// far reports that the step cannot lead from this state to its revision, so it is pointless to try
+// the step.
 func (s *step) far(m *model) bool {
 	if s.op != nil && numbered(s.op.Command) {
 		return false // the revision may be that of the first request

@@ -95,7 +95,7 @@ func (t *thread) attacher() {
 		if w.chance(2) {
 			t.revoke(s)
 		} else {
-			s.rest() // until the lease ends
+			s.rest() // let the lease expire
 			t.renewLate(s)
 		}
 	}

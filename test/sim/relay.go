@@ -19,7 +19,8 @@ type relays []*relay
 type relay struct {
 	w     *world
 	clock clock
-	// links holds the connections to members. New streams use the last one, unless it has ended.
+	// links holds the connections to members. New streams use the last connection unless it has
+	// ended.
 	links  []*uplink
 	cut    bool // all messages in both directions are lost
 	paused Time // the end of the current pause
@@ -183,8 +184,8 @@ func (u *uplink) hop() Time { return u.w.p.Delay/4 + u.w.exp(u.w.p.Delay) + u.w.
 // now reads the relay's clock.
 func (u *uplink) now() lease.Instant { return u.clock.instant(u.w.now) }
 
-// take accepts the renewals of one client message. If the agent keeps all of their leases, they
-// wait for a round. Otherwise they are forwarded to the member.
+// take accepts the renewals of one client message. If the agent keeps the leases of all these
+// renewals alive, the renewals wait for a round. Otherwise they are forwarded to the member.
 func (u *uplink) take(calls []*call) {
 	s, w := calls[0].stream, u.w
 	switch {
@@ -256,7 +257,7 @@ func (u *uplink) arm() {
 	}
 }
 
-// round is the Owner of a round's renewals.
+// round is the Owner of the replica.Renewals of a round.
 type round struct {
 	*uplink
 	asOf uint64 // the member's applied index when it processed the round

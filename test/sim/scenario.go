@@ -10,8 +10,8 @@ type Scenario struct {
 	// Room limits the bytes of uncommitted entries. When the limit is exceeded, a leader rejects
 	// commands, including its own expiries (T12). A value of 0 means a limit that no run reaches.
 	Room uint64
-	// Lag is how long, on average, a watch's stream is blocked when its client stops reading for a
-	// while; 0 means that no client does.
+	// Lag is the mean time for which a client stops reading a watch, which blocks the stream. If it
+	// is 0, no client stops reading.
 	Lag Time
 	// Depose is the mean time between additional faults that depose a leader (injector.depose); 0
 	// disables them.
@@ -20,7 +20,7 @@ type Scenario struct {
 	// 0 disables them.
 	Reelect Time
 	// Sleep is how long all machines are suspended just before the faults end, as if they shared
-	// one host (T10); 0 means not at all.
+	// one host (T10); 0 disables this.
 	Sleep Time
 	// RestartAll is when all members crash and restart, in a run without other faults. A value of 0
 	// means never.
@@ -32,7 +32,7 @@ type Scenario struct {
 	Caches int
 	// Waiters is the number of clients that use wait queues.
 	Waiters int
-	// HeldUp is n to delay one in n actions of a core's shell, or 0 to delay none.
+	// HeldUp delays one in HeldUp actions of a core's shell; 0 delays none.
 	HeldUp int
 	// Versions makes members announce their cluster versions. An operator holds and releases the
 	// cluster version.
@@ -55,8 +55,8 @@ type Scenario struct {
 
 // Renewing configures how clients renew leases.
 type Renewing struct {
-	// Beside makes a client renew a lease as soon as it receives the lease's new TTL, in one
-	// message with another lease.
+	// Beside sometimes makes a client that has changed a lease's TTL renew the lease immediately,
+	// together with another lease in one message.
 	Beside bool
 	// Groups makes keepers renew over streams, and in groups if the member supports them. Relays is
 	// the number of relays, which carry most of these streams.
@@ -90,7 +90,7 @@ func (w *world) drawScenario(p *Profile) Scenario {
 	}
 	if w.chance(6) {
 		out.Depose = w.between(4*Second, 12*Second)
-		p.Think = w.between(50*Millisecond, 500*Millisecond) // so that there is something to lose
+		p.Think = w.between(50*Millisecond, 500*Millisecond) // so that entries are in flight
 		p.Timeout = w.between(2*Second, 7*Second)            // so that a client waits long enough
 	}
 	if w.chance(6) {

@@ -61,7 +61,7 @@ func (s *session) refresh() {
 	}
 }
 
-// revive starts the beliefs again after the lease was in jeopardy but did not end.
+// revive records the beliefs again, starting now, after the lease was in jeopardy but did not end.
 func (s *session) revive() {
 	w := s.k.c.w
 	for i, old := range s.beliefs {
@@ -291,8 +291,8 @@ func (t *thread) renew(s *session) bool {
 }
 
 // renewBeside renews the lease outside the keeper's schedule. It sends the renewal in one message
-// with another lease, often one that has ended, so that the replica processes both together. It
-// does not wait for the answers.
+// with a renewal of another lease, which has often ended, so that the replica processes both
+// together. It does not wait for the answers.
 func (t *thread) renewBeside(s *session) {
 	w := t.c.w
 	s.k.advance()

@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file connects package silence to the world. It also contains the faults that make detection
+// This file runs package silence in the simulation. It also contains the faults that make detection
 // hard: members that pause briefly, and links with changing latency.
 
 // silence returns the configuration for detecting hung members.

@@ -7,8 +7,8 @@ package sim
 type StaleLeader struct {
 	// Every is the mean time between two attempts.
 	Every Time
-	// AtClear is n to isolate the leader at one in n entries that clear a checkpoint, or 0 for
-	// never. The leader is isolated right after it applies the entry, before the others detect that
+	// AtClear isolates the leader at one in AtClear entries that clear a checkpoint; 0 disables
+	// this. The leader is isolated right after it applies the entry, before the others detect that
 	// it is committed.
 	AtClear int
 	// Renewers is the number of clients that renew their leases at the same time, and Period is the

@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file suspends machines. Their boot clocks continue. A leader that resumes after a suspend
-// has not detected which leases became due in the meantime (T10).
+// This file suspends machines. Their boot clocks continue. A leader that resumes has not yet
+// detected which leases became due in the meantime (T10).
 
 // suspend suspends one machine or all machines.
 func (n *injector) suspend() bool {

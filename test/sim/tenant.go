@@ -39,7 +39,8 @@ var permitted = [...]keyrange.Range{
 // tenantName is a lease name that tenants compete for.
 const tenantName = "tenants"
 
-// caller returns the client's caller at a member. A tenant's login may be out of date.
+// caller returns the access.Caller of a request from the client. A tenant's login may be out of
+// date.
 func (c *client) caller(p *process) access.Caller {
 	w := c.w
 	switch {
@@ -68,7 +69,8 @@ func (c *client) guard(p *process) *api.Guard {
 	})
 }
 
-// certified returns the client's caller as identified by its certificate.
+// certified is like caller for a client that a certificate authenticates, so its login is never out
+// of date.
 func (c *client) certified(by *access.State) access.Caller {
 	who := c.user
 	who.Revision = by.Revision()
@@ -82,7 +84,7 @@ func (q *call) identify(p *process) {
 	}
 }
 
-// permit removes renewals by callers who may not hold their leases.
+// permit removes renewals of leases that the caller has no permission to hold.
 func (p *process) permit(calls []*call) []*call {
 	kept := calls[:0]
 	for _, q := range calls {

@@ -59,9 +59,9 @@ func (p *process) checkWaiters() {
 	}
 }
 
-// ticket is a client's wait in one wait queue of a process. It replaces the code of
-// internal/api/native around waitqueue.Queues at the member, client.Ticket at the client, and the
-// messages between them. The messages stay in order unless the connection breaks.
+// ticket is a client's wait in one wait queue of a process. It stands in for client.Ticket, for the
+// code around waitqueue.Queues in internal/api/native, and for the messages between the two. The
+// messages stay in order unless the connection breaks.
 type ticket struct {
 	t   *thread
 	rec *Wait

@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file contains the program of clients that use wait queues. It implements locks, semaphores
-// and read/write locks like those of client/lock.
+// This file contains the client program that uses wait queues. It implements locks, semaphores and
+// read/write locks like those of client/lock.
 
 // idempotency generates the idempotency keys of a thread's writes.
 type idempotency struct {
@@ -69,7 +69,7 @@ func (t *thread) waitInQueue(n *idempotency, s *session, i int) {
 	}
 	x := t.enter(n, s, a, value)
 	if x == nil {
-		s.rest() // the key may exist nevertheless
+		s.rest() // the key may have been put anyway
 		return
 	}
 	defer func() { t.ticket.close() }()
@@ -181,8 +181,7 @@ func (t *thread) follow(s *session, until Time, state waitqueue.State) waitqueue
 	return t.ticket.state
 }
 
-// again resumes waiting at the client's current member, with a ticket that waited at another
-// member.
+// again resumes the wait of an old ticket, with a new ticket at the client's current member.
 func (t *thread) again(old *ticket) {
 	x := t.newTicket(old.rec.Ask)
 	x.rec.Made, x.rec.Token, x.state = old.rec.Made, old.rec.Token, old.state

@@ -27,7 +27,7 @@ type bounds struct {
 	real         time.Duration
 }
 
-// guard calls fail if a run exceeds its bounds before release is called.
+// guard watches a run, and calls fail if the run exceeds its bounds before release is called.
 func guard(seed uint64, most bounds, fail func(string)) (release func()) {
 	over := make(chan struct{})
 	go func() {

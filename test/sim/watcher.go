@@ -133,8 +133,8 @@ func (x *watcher) drain() {
 	}
 }
 
-// stand blocks the stream, as if the client did not read and the connection's buffers were full.
-// The member continues, and events accumulate.
+// stand blocks the stream for d, as if the client had stopped reading and the connection's buffers
+// were full. The member continues, and events accumulate.
 func (x *watcher) stand(d Time) {
 	w := x.p.w
 	x.still = w.now + d

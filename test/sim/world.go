@@ -50,7 +50,7 @@ type givenLeases struct {
 }
 
 // Run runs a cluster, its clients and its faults. Equal options produce equal results if the global
-// random source is seeded equally (see testing/cryptotest).
+// random source has the same seed (see testing/cryptotest).
 func Run(o Options) *Result {
 	w := newWorld(o)
 	func() {
@@ -113,7 +113,7 @@ func (w *world) step() {
 	e.run()
 }
 
-// at schedules run for an instant.
+// at schedules a call of run at t, or now if t has passed.
 func (w *world) at(t Time, run func()) {
 	w.seq++
 	w.queue.push(event{max(t, w.now), w.seq, run})

@@ -99,7 +99,7 @@ func Port(t testing.TB) net.Listener {
 
 // etcdNever is a channel that the etcd client creates at program start, for watches whose context
 // never ends. It does not belong to any bubble, so virtual time would stop while a goroutine waits
-// for it. A nil channel blocks just as well.
+// for it. A nil channel blocks forever too.
 //
 //go:linkname etcdNever go.etcd.io/etcd/client/v3.valCtxCh
 var etcdNever chan struct{}

@@ -42,9 +42,9 @@ func run() error {
 	limit := flag.Duration("limit", 0, "start no more mutants after this time; 0 for no limit")
 	own := flag.Bool("own", false, "run only the tests of the mutant's own package")
 	names := flag.String("run", "", "run only those tests of the mutant's own package whose name "+
-		"matches this regular expression: more mutants live than with all")
+		"matches this regular expression; more mutants survive than with all tests")
 	verbose := flag.Bool("v", false, "print the outcome of each mutant")
-	packages := flag.Bool("packages", false, "list the packages, and do nothing")
+	packages := flag.Bool("packages", false, "list the packages and exit")
 	flag.Parse()
 	known, err := readKnown("known.txt")
 	if err != nil {

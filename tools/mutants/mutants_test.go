@@ -60,8 +60,8 @@ func TestSample(t *testing.T) {
 }
 
 // TestJudge checks how many mutants may survive: 3% in a finished package, the allowed share in any
-// other, and more in a small sample. Including three standard deviations, the limits are 3+5.1 of
-// 100, 20+12 of 100, and 2+3.79 of 10.
+// other, and more in a small sample. Three standard deviations are added, so the limits are 3+5.1
+// of 100, 20+12 of 100, and 2+3.79 of 10.
 func TestJudge(t *testing.T) {
 	for _, x := range []struct {
 		dir          string

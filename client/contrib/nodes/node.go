@@ -19,7 +19,7 @@ var (
 	// ErrDown means that the node's lease has ended or that the node does not exist.
 	ErrDown = errors.New("nodes: the node is down")
 	// ErrSwitched means that Set.Switch has ordered a switch to another primary.
-	ErrSwitched = errors.New("nodes: ordered to switch to another primary")
+	ErrSwitched = errors.New("nodes: switching to another primary")
 )
 
 // State is the state of a node.

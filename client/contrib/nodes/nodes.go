@@ -282,7 +282,7 @@ func (w *Watch) Views(ctx context.Context) iter.Seq2[View, error] {
 }
 
 // errLook is the cause of a wait that timed out.
-var errLook = errors.New("nodes: time to look again")
+var errLook = errors.New("nodes: poll interval elapsed")
 
 // pause returns the shortest wait between two reads of the state, a fraction of the shortest TTL.
 func (v *View) pause() time.Duration {

@@ -20,7 +20,7 @@ func join(t testing.TB, s *nodes.Set, cfg nodes.Config) *nodes.Node {
 	return rig.Must[*nodes.Node](t)(s.Join(rig.Soon(t), cfg))
 }
 
-// until waits for a view of the nodes for which is returns true.
+// until waits for a view of the nodes that satisfies the function is.
 func until(t testing.TB, s *nodes.Set, what string, is func(*nodes.View) bool) {
 	t.Helper()
 	ctx := rig.Soon(t)

@@ -15,8 +15,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestOrderedItself checks that a primary resigns if another node is ordered, but not if the order
-// names the primary itself.
+// TestOrderedItself checks that AwaitSwitch returns once an order names another node, but not if an
+// order names the primary itself.
 func TestOrderedItself(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -51,8 +51,9 @@ func TestOrderedItself(t *testing.T) {
 	})
 }
 
-// TestLeadListens checks that the context of lead ends on an order, and not earlier, even if the
-// primary could not listen for a while. A lead that returns immediately is not delayed.
+// TestLeadListens checks that the context of Lead's function ends when a switch is ordered, and not
+// earlier, even if the primary could not listen for a while. Lead returns no error if its function
+// returns immediately.
 func TestLeadListens(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

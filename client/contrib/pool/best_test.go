@@ -10,8 +10,8 @@ import (
 )
 
 // TestBest checks which ID an owner gets. It gets the ID that it had before. If that is taken, it
-// gets one that was never leased, or otherwise the one that has been free the longest. It never
-// gets an ID that is held. Concurrent programs do not all try the same ID.
+// gets one that was never leased or, if there is none, the one that has been free the longest. It
+// never gets an ID that is held. Concurrent programs do not all try the same ID.
 func TestBest(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		p := &Pool{prefix: "p/"}

@@ -25,7 +25,7 @@ var (
 	ErrNotFound = errors.New("pool: no such pool")
 	// ErrExists means that a pool with this name exists, but has different IDs or a different
 	// quarantine.
-	ErrExists = errors.New("pool: exists with different IDs or a different quarantine")
+	ErrExists = errors.New("pool: already exists with different IDs or a different quarantine")
 	// ErrNoneFree means that the requested ID is held, or that all IDs of the pool are held.
 	ErrNoneFree = errors.New("pool: no free ID")
 )

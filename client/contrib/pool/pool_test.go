@@ -20,8 +20,9 @@ func acquire(t testing.TB, p *pool.Pool, r pool.Request) *pool.Loan {
 	return rig.Must[*pool.Loan](t)(p.Acquire(rig.Soon(t), r))
 }
 
-// TestPool checks that an ID has one holder at a time. An owner gets back the ID it had before, and
-// a new owner gets one that was never leased. Acquire can wait for a specific ID or for any ID.
+// TestPool checks that an ID has at most one holder at a time. An owner gets back the ID it had
+// before, and a new owner gets one that was never leased. Acquire can wait for a specific ID or for
+// any ID.
 func TestPool(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -54,7 +55,7 @@ func TestPool(t *testing.T) {
 		if err := a.Release(ctx); err != nil || a.Err() == nil {
 			t.Errorf("Release: %v, then Err: %v", err, a.Err())
 		}
-		// A new owner gets the ID that was never leased, and a gets its previous ID.
+		// A new owner gets the ID that was never leased, and owner "a" gets its previous ID.
 		d := acquire(t, p, pool.Request{Owner: "d", TTL: time.Minute})
 		a = acquire(t, p, pool.Request{Owner: "a", TTL: 8 * time.Second})
 		if d.ID() == had || a.ID() != had || a.Token() <= token {
@@ -142,8 +143,8 @@ func TestPoolSpec(t *testing.T) {
 	})
 }
 
-// Acquire reads a bounded part of a large pool, even if nearly all of it is held, and an owner gets
-// its last ID back.
+// TestLargePool checks that Acquire reads a bounded part of a large pool, even if nearly all of it
+// is held, and that an owner gets its last ID back.
 func TestLargePool(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

@@ -128,7 +128,7 @@ export class Connector {
         ) {
           resolve(""); // the cluster has no users
         } else if (e.code === grpc.status.INVALID_ARGUMENT) {
-          const why = `login of user ${t.user} refused: ${e.details}`;
+          const why = `login as user ${t.user} was rejected: ${e.details}`;
           reject(new LeaseholdError("NOT_LOGGED_IN", why));
         } else {
           reject(e);

@@ -49,7 +49,7 @@ func (d *driver) hold(name string) (client.Hold, error) {
 	if h, ok := d.thing(name).(client.Hold); ok {
 		return h, nil
 	}
-	return nil, fmt.Errorf("there is no %s", name)
+	return nil, fmt.Errorf("no hold is named %s", name)
 }
 
 // live returns the session with the given name.
@@ -57,7 +57,7 @@ func (d *driver) live(name string) (*client.Session, error) {
 	if s, ok := d.thing(name).(*client.Session); ok {
 		return s, nil
 	}
-	return nil, fmt.Errorf("there is no session %s", name)
+	return nil, fmt.Errorf("no session is named %s", name)
 }
 
 type operation func(d *driver, ctx context.Context, a args) (object, error)
@@ -218,7 +218,7 @@ func (d *driver) next(ctx context.Context, a args) (object, error) {
 		l, err, _ := x.next()
 		return object{"leader": plainLeader(l)}, err
 	}
-	return nil, errors.New("there is no object of that name")
+	return nil, errors.New("no object has that name")
 }
 
 func (d *driver) grant(ctx context.Context, a args) (object, error) {

@@ -24,7 +24,8 @@ import (
 
 // TestFigures measures a shard with a very large number of leases: the members' memory, the time
 // the API server needs to fill its watch cache, how long writes are unavailable after the leader is
-// killed, and the cost of updates by -nodes nodes. With -etcd it alternates with an etcd shard.
+// killed, and the cost of updates by as many nodes as -nodes sets. With -etcd it alternates with an
+// etcd shard.
 func TestFigures(t *testing.T) {
 	tier.Campaign(t)
 	if *figuresFlag == 0 {

@@ -197,9 +197,10 @@ func (ns *nodes) numbers() []int32 {
 	return out
 }
 
-// rewind sets the expected state to that of a restored snapshot, which was made after the updates
-// with these numbers. No renewal can be acknowledged during the call. The store keeps the versions
-// of restored leases, so a lease's version may go back, but the version of an update must not.
+// rewind sets the expected state to that of a restored snapshot. numbers holds the last
+// acknowledged update of each node before the snapshot. No renewal can be acknowledged during the
+// call. The store keeps the versions of restored leases, so a lease's version may go back, but the
+// version of an update must not.
 func (ns *nodes) rewind(numbers []int32) {
 	ns.busy.Lock()
 	defer ns.busy.Unlock()

@@ -72,7 +72,7 @@ func pause(ctx context.Context) {
 	}
 }
 
-// list reads all leases, which replaces the events since the last one.
+// list reads all leases. The list replaces the events since the last one received.
 func (w *watcher) list(ctx context.Context) {
 	l, err := w.leases.List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -46,8 +46,8 @@ func repeat(n int, f func(i int) *pb.RequestOp) []*pb.RequestOp {
 	return out
 }
 
-// TestTxnOps checks that the number of operations is bounded. Each level counts as its longest
-// list, and nested transactions can use whatever the enclosing levels leave over.
+// TestTxnOps checks that the number of operations is bounded. Each level counts as many operations
+// as its longest list has. Nested transactions can use what the enclosing levels leave.
 func TestTxnOps(t *testing.T) {
 	get := func(int) *pb.RequestOp { return getOp("a", "") }
 	compare := func(n int) []*pb.Compare {
@@ -90,7 +90,7 @@ func TestTxnOps(t *testing.T) {
 	}
 }
 
-// checkOverlaps checks a transaction for overlapping keys, like Txn.
+// checkOverlaps checks a transaction for overlapping keys, as Txn does.
 func checkOverlaps(r *pb.TxnRequest) error { return api.Error(api.CheckTxn(txnCommand(r, 0), 128)) }
 
 // slowOverlaps is a reference implementation of checkOverlaps that follows its definition and does

@@ -12,7 +12,7 @@ import (
 )
 
 // TestDowngrade checks that a downgrade is validated, started and ended as in etcd, and that Status
-// shows it. Without a member running the next release, the version cannot be held. Versions of etcd
+// shows it. The cluster version can be held only if a member supports a later one. Versions of etcd
 // are rejected.
 func TestDowngrade(t *testing.T) {
 	n := newNode(t)

@@ -302,8 +302,8 @@ func TestStopEndsObserveThatBegins(t *testing.T) {
 	wantStatus(t, err, rpctypes.ErrGRPCStopped)
 }
 
-// TestKeepAliveAbandons checks that whenever a stream ends, for any reason, the member is told
-// exactly once which leases the stream kept alive.
+// TestKeepAliveAbandons checks that whenever a stream ends, for any reason, the member is notified
+// exactly once of the leases that the stream kept alive.
 func TestKeepAliveAbandons(t *testing.T) {
 	n := newNode(t)
 	n.abandoned = make(chan []lease.ID, 1)

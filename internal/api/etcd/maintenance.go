@@ -52,7 +52,7 @@ func (s *maintenanceService) Alarm(
 		return &pb.AlarmResponse{Header: s.header(s.node.View())}, nil
 	}
 	if _, known := pb.AlarmType_name[int32(r.Alarm)]; !known {
-		return nil, status.Errorf(codes.InvalidArgument, "etcdserver: alarm %d is not known", r.Alarm)
+		return nil, status.Errorf(codes.InvalidArgument, "etcdserver: unknown alarm %d", r.Alarm)
 	}
 	alarm := fsm.Alarm{Member: r.MemberID, Kind: fsm.AlarmKind(r.Alarm)}
 	res, err := propose(ctx, s.node, &fsm.SetAlarm{Alarm: alarm, Off: off})

@@ -52,7 +52,7 @@ type fakeNode struct {
 	// snapshotting, unless nil, is called by SnapshotTo.
 	snapshotting func()
 	commands     []fsm.Command         // all proposed commands
-	counted      map[int]chan struct{} // each is closed after as many renewals as its key says
+	counted      map[int]chan struct{} // closed when the number of renewals reaches the key
 	renewals     int
 	// abandoned receives the leases of each stream that ends.
 	abandoned chan []lease.ID
@@ -208,7 +208,7 @@ func (n *fakeNode) InspectLease(
 	})
 }
 
-// MoveLeader rejects the same transfers as a replica, and takes effect immediately.
+// MoveLeader rejects the same transfers as a replica does, and takes effect immediately.
 func (n *fakeNode) MoveLeader(_ context.Context, target uint64) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -282,7 +282,7 @@ func (n *fakeNode) hold(id lease.ID) {
 	n.held[id] = nil
 }
 
-// let completes the renewals that hold has delayed, as if the lease did not exist.
+// let answers the renewals delayed by hold as if the lease did not exist.
 func (n *fakeNode) let(id lease.ID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 )
 
 // TestLockOtherKeys checks that any key below the prefix can precede a lock, even if it has no
-// lease or belongs to another lock. Programs with etcd's concurrency package wait for such keys
+// lease or belongs to another lock. Programs that use etcd's concurrency package wait for such keys
 // too.
 func TestLockOtherKeys(t *testing.T) {
 	n := newNode(t)

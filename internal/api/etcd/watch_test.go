@@ -115,7 +115,7 @@ func TestTooManyWatches(t *testing.T) {
 	}
 }
 
-// unreadStream is a stream that sends nothing.
+// unreadStream is a stream that has only a context. Its responses are never sent.
 type unreadStream struct {
 	pb.Watch_WatchServer
 	ctx context.Context

@@ -68,7 +68,7 @@ func columnsOf(b *bench) (to RenewedAll, asks *replica.Renewals) {
 	return asks.Owner.(RenewedAll), asks
 }
 
-// keep renews the leases at the given indexes together, like the core.
+// keep renews the leases at the given indexes together, as the core does.
 func keep(r *replica.Renewals, places ...int) {
 	for _, i := range places {
 		r.TTLs[i] = 900
@@ -166,8 +166,8 @@ func requestGoroutines() int {
 }
 
 // TestRenewalsTakeNoGoroutine checks that a renewal over a stream gets a goroutine only if some
-// outcomes are still missing after partialAfter. A renewal that has to look up a name gets one
-// immediately.
+// outcomes are still missing after partialAfter. A renewal that has to look up a name gets a
+// goroutine immediately.
 func TestRenewalsTakeNoGoroutine(t *testing.T) {
 	onStream(t, func(b *bench) {
 		list := make([]*pb.Request, 100)

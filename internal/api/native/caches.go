@@ -80,7 +80,7 @@ func (c *caches) begin(id uint64, r *pb.CacheRequest) error {
 		return err
 	}
 	if len(r.Cached) > maxHas {
-		return invalid("field has contains %d ranges; the limit is %d", len(r.Cached), maxHas)
+		return invalid("cached contains %d ranges; the limit is %d", len(r.Cached), maxHas)
 	}
 	o := replica.OpenCache{
 		ID: lease.ID(r.Lease.Id), Token: lease.Token(r.Lease.Token), Has: rangesOf(r.Cached),

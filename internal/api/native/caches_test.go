@@ -251,7 +251,7 @@ func TestHolds(t *testing.T) {
 }
 
 // TestCacheTTL checks that no grant, transaction or TTL change can give a lease with holds a TTL
-// above the limit. A lease without holds can.
+// above the limit. A lease without holds can have a longer one.
 func TestCacheTTL(t *testing.T) {
 	n := newNode()
 	s := service(n, Options{MaxCacheTTL: 3000})

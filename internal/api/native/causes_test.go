@@ -54,9 +54,9 @@ func ended(t *testing.T, n *fakeNode, s unary) (refs []*pb.LeaseRef) {
 	return refs
 }
 
-// TestRenewReturnsCause checks that renewing an ended lease returns how the incarnation identified
-// by the request's token ended. This also holds on a lagging member, and for a lease that has since
-// ended again in another way. Without a token, the response has the cause of the most recent end.
+// TestRenewReturnsCause checks that renewing an ended lease returns how the incarnation with the
+// request's token ended. This also holds on a lagging member, and for a lease that has since ended
+// again in another way. Without a token, the response has the cause of the most recent end.
 func TestRenewReturnsCause(t *testing.T) {
 	n := newNode()
 	late := &behind{n, n.View()}

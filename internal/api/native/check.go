@@ -33,7 +33,7 @@ func (s *leases) checkTTL(ms int64) error {
 
 func checkText(what, text string) error {
 	if len(text) > maxText {
-		return invalid("%s has %d bytes; the limit is %d", what, len(text), maxText)
+		return invalid("%s is %d bytes long; the limit is %d", what, len(text), maxText)
 	}
 	return nil
 }
@@ -140,7 +140,7 @@ func checkRenew(r *pb.RenewRequest) error {
 	case n+len(r.Leases) > 0 && len(r.Groups)+len(r.Leave) > 0:
 		return invalid("leases and groups must not both be set")
 	case len(r.Groups)+len(r.Leave) > maxBatch:
-		return invalid("%d groups and leaving leases; the limit is %d",
+		return invalid("groups and leave contain %d elements; the limit is %d",
 			len(r.Groups)+len(r.Leave), maxBatch)
 	}
 	for i, id := range r.Ids {

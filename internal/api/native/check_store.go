@@ -135,7 +135,7 @@ func (s *store) checkOp(op *pb.Op, most int) error {
 		return checkRange(x.ReadRange)
 	case *pb.Op_Txn:
 		if x.Txn.GetWait() != nil {
-			return invalid("a transaction inside another one cannot wait")
+			return invalid("a nested transaction cannot wait")
 		}
 		return s.checkNested(x.Txn, most)
 	case *pb.Op_Grant:

@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/internal/replica"
 )
 
-// TestEnded checks that a stream ends with Canceled only if its client ended it. It does not if the
-// member stops, has no leader, or rejected something first.
+// TestEnded checks that a stream ends with Canceled only if its client ended it. It ends with
+// another code if the member stops, has no leader, or has already rejected a request.
 func TestEnded(t *testing.T) {
 	stopped := make(chan struct{})
 	close(stopped)
@@ -20,7 +20,7 @@ func TestEnded(t *testing.T) {
 	for _, x := range []struct {
 		name string
 		why  error // cause of the context's end; nil if it has not ended
-		err  error // returned by the handler; if nil, it returns why
+		err  error // the handler's error; nil means the context's cause
 		stop chan struct{}
 		want codes.Code
 	}{

@@ -158,8 +158,8 @@ func TestEvents(t *testing.T) {
 }
 
 // TestEventsCacheSlow checks that a client receives CACHE_SLOW once for each slow cache of the
-// leases that it follows, and CACHE_SLOW_ENDED later, after all numbered events. A new follower
-// receives the current ones with its first response.
+// leases that it follows, and CACHE_SLOW_ENDED later, after all numbered events. The first response
+// to a new follower includes caches that are already slow.
 func TestEventsCacheSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := func(id lease.ID, owner string, since lease.Instant) SlowCache {

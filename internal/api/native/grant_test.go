@@ -13,7 +13,7 @@ import (
 )
 
 // TestRepeatedGrant checks that every leader keeps the promise made by a repeated grant (T3, rule
-// 6). The TTL restarts through the log. This clears any checkpoint that another leader could
+// 6). A command in the log restarts the TTL. This clears any checkpoint that another leader could
 // otherwise have used to time the lease. A lease that is about to expire survives.
 func TestRepeatedGrant(t *testing.T) {
 	for _, r := range []*pb.GrantRequest{

@@ -32,8 +32,8 @@ func (n *lateNode) InspectLeases(
 	return n.Inspect(ctx, func(l *lease.Lessor) { f(l, make([]replica.Left, len(ids))) })
 }
 
-// TestLateLook checks that a call whose caller has gone away shares no memory with the function
-// that it passed to Inspect. Only the race detector can detect a violation.
+// TestLateLook checks that a call that returns early, because its caller has gone away, shares no
+// memory with the function passed to Inspect. Only the race detector can detect a violation.
 func TestLateLook(t *testing.T) {
 	n := &lateNode{fakeNode: newNode()}
 	s := service(n, Options{})

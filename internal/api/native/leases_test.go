@@ -181,16 +181,16 @@ func TestInvalidRequests(t *testing.T) {
 	good := &pb.LeaseRef{Id: 1, Token: 1}
 	secret := make([]byte, 32)
 	for name, call := range map[string]func(context.Context) (any, error){
-		"ttl 199 ms is not within 200 and": func(ctx context.Context) (any, error) {
+		"ttl 199 ms is not between 200 and": func(ctx context.Context) (any, error) {
 			return c.Grant(ctx, &pb.GrantRequest{TtlMs: 199})
 		},
 		"id must be positive, or 0": func(ctx context.Context) (any, error) {
 			return c.Grant(ctx, &pb.GrantRequest{TtlMs: 200, Id: -1})
 		},
-		"name has 1025 bytes": func(ctx context.Context) (any, error) {
+		"name is 1025 bytes long": func(ctx context.Context) (any, error) {
 			return c.Grant(ctx, &pb.GrantRequest{TtlMs: 200, Name: long})
 		},
-		"request_id has 1025 bytes": func(ctx context.Context) (any, error) {
+		"request_id is 1025 bytes long": func(ctx context.Context) (any, error) {
 			return c.Grant(ctx, &pb.GrantRequest{TtlMs: 200, RequestId: long})
 		},
 		"65 labels": func(ctx context.Context) (any, error) {
@@ -218,7 +218,7 @@ func TestInvalidRequests(t *testing.T) {
 		"leases[0]: the lease's token must be set": func(ctx context.Context) (any, error) {
 			return c.Renew(ctx, &pb.RenewRequest{Leases: []*pb.LeaseRef{{Name: "n"}}})
 		},
-		"the lease's name has 1025 bytes": func(ctx context.Context) (any, error) {
+		"the lease's name is 1025 bytes long": func(ctx context.Context) (any, error) {
 			return c.Attach(ctx, &pb.AttachRequest{Lease: &pb.LeaseRef{Name: long}, Keys: key("a")})
 		},
 		"leases and ids must not both be set": func(ctx context.Context) (any, error) {
@@ -251,7 +251,7 @@ func TestInvalidRequests(t *testing.T) {
 		"token must be set": func(ctx context.Context) (any, error) {
 			return c.HandOver(ctx, &pb.HandOverRequest{Lease: &pb.LeaseRef{Id: 1}})
 		},
-		"owner has 1025 bytes": func(ctx context.Context) (any, error) {
+		"owner is 1025 bytes long": func(ctx context.Context) (any, error) {
 			return c.HandOver(ctx, &pb.HandOverRequest{Lease: good, Owner: long})
 		},
 		"id must be positive, not -1": func(ctx context.Context) (any, error) {

@@ -147,8 +147,8 @@ func TestOnceRefused(t *testing.T) {
 	}
 }
 
-// numbered returns every type of request that can have a number, in every form that leads to a
-// different type of outcome.
+// numbered returns a request of every type that can have a number, and of every variant that has
+// its own type of outcome.
 func numbered() map[string]*pb.Request {
 	key := []byte("k")
 	put := &pb.PutRequest{Key: key, PrevKv: true}

@@ -137,7 +137,7 @@ func (n fillingNode) Submit(list []Submission) {
 	n.openNode.Submit(list)
 }
 
-// CloseCache implements Node. It is called when streams end together.
+// CloseCache implements Node. Streams that end at the same time call it concurrently.
 func (fillingNode) CloseCache(fsm.Holding, Cache) {}
 
 // TestReadForTheCacheOfAnother checks that only the holder of a cache can add ranges to it.

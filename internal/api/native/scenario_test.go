@@ -72,7 +72,7 @@ func (n *liveNode) Watches() *watch.Hub[*api.Event] { return n.hub }
 
 func (n *liveNode) WaitQueues() *waitqueue.Queues { return n.queues }
 
-// expire ends due leases, like a leader.
+// expire ends due leases, as a leader does.
 func (n *liveNode) expire(t *testing.T) {
 	n.mu.Lock()
 	due := n.machine.Lessor().Due(100)
@@ -168,8 +168,8 @@ func (s *scenario) open(t *testing.T) *pipe {
 	return w
 }
 
-// shownText returns a response in the text format, with single spaces. Of the header, it shows only
-// the revision.
+// shownText returns a response in the text format, with single spaces. It omits the header except
+// for the revision.
 func shownText(t *testing.T, r *pb.Response) string {
 	m := r.ProtoReflect()
 	if body := m.WhichOneof(m.Descriptor().Oneofs().ByName("body")); body != nil {

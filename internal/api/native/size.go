@@ -15,7 +15,7 @@ func (s *store) checkSize(m proto.Message, bound int) error {
 		return nil
 	}
 	if n := proto.Size(m); n > s.o.MaxRequestBytes {
-		return invalid("the request has %d bytes; the limit is %d", n, s.o.MaxRequestBytes)
+		return invalid("the request is %d bytes long; the limit is %d", n, s.o.MaxRequestBytes)
 	}
 	return nil
 }
@@ -30,8 +30,8 @@ func (t *stream) refuse(q *request, size int) *pb.Response {
 	if q.wait != nil && t.leave(q.id) {
 		t.feeds.Load().waits.drop(q.id)
 	}
-	r := errorOf(fmt.Errorf("the response has %d bytes; the limit is %d: request fewer keys at a time",
-		size, t.o.maxAnswer), reason)
+	r := errorOf(fmt.Errorf("the response is %d bytes long; the limit is %d: "+
+		"request fewer keys at a time", size, t.o.maxAnswer), reason)
 	r.Id = q.id
 	return r
 }

@@ -186,7 +186,7 @@ func (b *bench) got() []*pb.Response {
 	return out
 }
 
-// only returns the one response that has arrived. It fails the test unless there is exactly one.
+// only fails the test unless exactly one response has arrived, and returns that response.
 func (b *bench) only() *pb.Response {
 	b.t.Helper()
 	list := b.got()

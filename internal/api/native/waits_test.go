@@ -163,7 +163,7 @@ func TestWaitCancel(t *testing.T) {
 	})
 }
 
-// stall blocks the stream in sending the response to a put, until release is called.
+// stall blocks the stream while it sends the response to a put, until release is called.
 func (b *bench) stall(id uint64) {
 	b.t.Helper()
 	b.send(putRequest(id, 0))

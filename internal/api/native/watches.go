@@ -114,7 +114,7 @@ func (w *watches) refuseAhead() {
 	revision := w.store.node.View().KV.Revision()
 	for _, a := range late {
 		if a.from > revision+1 {
-			_ = w.hub.Refuse(a.id, fmt.Errorf("watch from revision %d, but the newest is %d: the "+
+			_ = w.hub.Refuse(a.id, fmt.Errorf("watch from revision %d, but the latest is %d: the "+
 				"cluster may have been restored to an earlier state: read the keys again: %w",
 				a.from, revision, mvcc.ErrFutureRevision))
 		}

@@ -9,8 +9,9 @@ import (
 )
 
 // TestWatchFutureRevision checks that a watch is rejected if its start revision is not reached even
-// after a confirm round (T34). A watch that is ahead of only this member is accepted, and so is a
-// watch from the next revision. A failed round is retried for as long as the watch exists.
+// after a confirm round (T34). A watch is accepted if only this member has not reached its start
+// revision, or if it starts at the next revision. A failed round is retried for as long as the
+// watch exists.
 func TestWatchFutureRevision(t *testing.T) {
 	onStream(t, func(b *bench) {
 		b.node.put(&fsm.Put{Key: "k"}) // revision 2

@@ -235,7 +235,7 @@ func (r *relay) unknown(name string) error {
 	if r.calls.hasService(name) {
 		return status.Errorf(codes.Unimplemented, "unknown method %s", name)
 	}
-	return status.Errorf(codes.Unimplemented, "unknown service of %s", name)
+	return status.Errorf(codes.Unimplemented, "unknown service in method %s", name)
 }
 
 // clientContext returns the context of a call, with the client's address, headers and certificate

@@ -131,8 +131,8 @@ func TestBadPlans(t *testing.T) {
 		"levels?ttls=10s,25h":                        "24 hours at most",
 		"length?ttls=-1s":                            "24 hours at most",
 		"length?ttls=1s" + strings.Repeat(",1s", 20): "no more than twenty",
-		"length?losses=0":                            "every lease is lost some day",
-		"length?loss=1":                              "loss of requests",
+		"length?losses=0":                            "no lease is safe forever",
+		"length?loss=1":                              "request loss",
 		"length?rtt-file=/etc/hosts":                 `unknown input "rtt-file"`,
 	} {
 		w := ask(New(Offer{}), "GET", prefix+plans+query)

@@ -99,7 +99,7 @@ func New(o Offer) *Page {
 		}
 		kind, ok := kinds[path.Ext(name)]
 		if !ok {
-			return fmt.Errorf("%s has no type", name)
+			return fmt.Errorf("%s has an unknown file type", name)
 		}
 		hash := sha256.Sum256(text)
 		p.files[strings.TrimPrefix(name, "files/")] = file{
@@ -139,7 +139,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	f, ok := p.files[name]
 	if !ok {
-		http.Error(w, "The page has no such file.", http.StatusNotFound)
+		http.Error(w, "File not found.", http.StatusNotFound)
 		return
 	}
 	h := w.Header()

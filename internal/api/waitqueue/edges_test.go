@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// ask waits for a lease's ticket like a mutex, as of a revision.
+// ask waits for a lease's ticket with one permit, as of a revision.
 func (m *member) ask(id lease.ID, asOf int64, w Waiter) (*Entry, News) {
 	return m.queues.Wait(Ask{Key: keyOf(id), Prefix: "l/", Permits: 1}, asOf, w)
 }

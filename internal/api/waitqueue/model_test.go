@@ -32,7 +32,7 @@ type model struct {
 	left    []*modelWaiter
 }
 
-// asks lists different terms of waiting.
+// asks lists waits with different permits and ignored values.
 var asks = []Ask{
 	{Permits: 1},
 	{Permits: 2},

@@ -106,7 +106,7 @@ func (w *recorder) take() []News {
 
 func keyOf(id lease.ID) string { return fmt.Sprintf("l/%x", int64(id)) }
 
-// wait waits like a mutex.
+// wait waits for a lease's ticket with one permit, as for a mutex.
 func (m *member) wait(t testing.TB, id lease.ID, want State) (*Entry, *recorder) {
 	t.Helper()
 	w := &recorder{}

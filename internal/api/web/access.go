@@ -28,11 +28,10 @@ func (o Options) guard(next http.Handler) http.Handler {
 		default:
 			if origin := r.Header.Get("Origin"); !o.mayCall(origin, r.Host) {
 				// Browsers send some cross-origin requests without a preflight.
-				o.Logger.Warn("refused a request from a page of a different origin",
-					"origin", origin)
-				text := fmt.Sprintf("Pages of %q may not call this server.", origin)
+				o.Logger.Warn("rejected a request from a different origin", "origin", origin)
+				text := fmt.Sprintf("Pages from %q may not call this server.", origin)
 				if isOrigin(origin) {
-					text += fmt.Sprintf(" To let them, start it with --cors %q.", origin)
+					text += fmt.Sprintf(" To allow this, start it with --cors %q.", origin)
 				}
 				http.Error(w, text, http.StatusForbidden)
 				return
@@ -67,7 +66,7 @@ func isJSON(r *http.Request) bool {
 func (o Options) hosts(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if host := hostName(r.Host); r.TLS == nil && !o.isHost(host, r) {
-			o.Logger.Warn("refused a request for a host that is not allowed", "host", host)
+			o.Logger.Warn("rejected a request for a host that is not allowed", "host", host)
 			http.Error(w, fmt.Sprintf("The Host header names %q, which is not allowed. "+
 				"Use https, or start the server with --host-whitelist %q.", host, host),
 				http.StatusMisdirectedRequest)

@@ -105,7 +105,7 @@ func (s *state) Read(_ context.Context, serializable bool) error {
 	return errors.Join(s.local, s.quorum)
 }
 
-// site is a served handler.
+// site is a server in front of a fake member.
 type site struct {
 	url   string
 	fake  *fake

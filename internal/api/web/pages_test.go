@@ -217,7 +217,7 @@ func TestForeignPages(t *testing.T) {
 		{nil, "http://localhost:1", 403, advice},
 		{nil, "https://evil.example", 403, advice + ` "https://evil.example"`},
 		// This is an origin that cannot be put on a list.
-		{nil, "null", 403, `Pages of "null" may not call this server.` + "\n"},
+		{nil, "null", 403, `Pages from "null" may not call this server.` + "\n"},
 		{nil, "*", 403, "not call this server.\n"},
 		{[]string{"https://a"}, "https://b", 403, advice},
 		{[]string{"https://a"}, "https://a", 404, ""},
@@ -249,8 +249,8 @@ func TestIsOrigin(t *testing.T) {
 }
 
 // TestNativeAPIRequiresJSON checks that requests that browsers send for any page without a
-// preflight cannot be calls of leasehold.v1, even without an Origin header. JSON requests can be.
-// etcd's gateway still accepts form requests, as curl sends them.
+// preflight are rejected by leasehold.v1, even without an Origin header. JSON requests are not.
+// etcd's gateway still accepts form requests, which curl sends by default.
 func TestNativeAPIRequiresJSON(t *testing.T) {
 	s := start(t, func(*Options) {})
 	for _, c := range []struct {

@@ -34,7 +34,7 @@ func (s *Settings) Check() error {
 		if !isOrigin(origin) {
 			return fmt.Errorf("--cors %q: write each allowed origin as "+
 				"browsers send it, such as https://admin.example.com or http://localhost:3000; "+
-				"no wildcard is allowed", origin)
+				"wildcards are not allowed", origin)
 		}
 	}
 	return nil

@@ -148,7 +148,7 @@ func (k *Keeper) update(f func(*Stats)) {
 
 // These constants are the types of work that can fail.
 const (
-	opening = "open the target of backups"
+	opening = "open the backup target"
 	copying = "copy the log"
 	filling = "make a full backup"
 	pruning = "remove old backups"
@@ -191,8 +191,8 @@ func (k *Keeper) failed(what string, err error) {
 	case errors.Is(err, backup.ErrOtherCluster):
 		level = slog.LevelError
 	}
-	k.log.Log(context.Background(), level, "cannot "+what+"; the member continues, and will "+
-		"retry", "target", k.cfg.Target.String(), "error", err)
+	k.log.Log(context.Background(), level, "cannot "+what+"; the member keeps running and "+
+		"will retry", "target", k.cfg.Target.String(), "error", err)
 }
 
 // succeeded records that work has succeeded. If the work had been failing, succeeded logs that it
@@ -203,7 +203,7 @@ func (k *Keeper) succeeded(what string) {
 	delete(k.failures, what)
 	k.mu.Unlock()
 	if failing {
-		k.log.Info("backups work again", "what", what, "target", k.cfg.Target.String())
+		k.log.Info("backups are working again", "what", what, "target", k.cfg.Target.String())
 	}
 }
 

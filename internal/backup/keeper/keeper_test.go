@@ -106,7 +106,7 @@ func TestNextLeader(t *testing.T) {
 		w.pass(every)
 		w.raft.write(20, 1)
 		w.pass(every)
-		w.raft.write(20, 1) // a may have had no time to copy this
+		w.raft.write(20, 1) // member a may not have had time to copy this
 		a.lead(false)
 		w.raft.write(5, 2)
 		w.pass(every)
@@ -247,7 +247,7 @@ func TestTargetFails(t *testing.T) {
 			}
 		}
 		if text := w.log.String(); strings.Count(text, "out of order") != 1 ||
-			!strings.Contains(text, "backups work again") {
+			!strings.Contains(text, "backups are working again") {
 			t.Errorf("the log:\n%s", text)
 		}
 	})

@@ -45,7 +45,7 @@ func newBucket(u *url.URL, credentialsFile string) (*bucket, error) {
 			"variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or in a file")
 	}
 	if u.Host == "" {
-		return bad("it names no bucket; write s3://BUCKET/PREFIX")
+		return bad("it does not name a bucket; write s3://BUCKET/PREFIX")
 	}
 	if err := s3utils.CheckValidBucketName(u.Host); err != nil {
 		return bad(err.Error())
@@ -68,7 +68,7 @@ func newBucket(u *url.URL, credentialsFile string) (*bucket, error) {
 		at, err = url.Parse(end)
 		if err != nil || at.Scheme != "http" && at.Scheme != "https" || at.Host == "" ||
 			at.User != nil || at.RawQuery != "" || strings.Trim(at.Path, "/") != "" {
-			return bad("its endpoint is not http://HOST:PORT or https://HOST:PORT")
+			return bad("its endpoint must be http://HOST:PORT or https://HOST:PORT")
 		}
 		b.endpoint = at.Host
 	}
@@ -174,7 +174,7 @@ func (b *bucket) explain(err error) error {
 		return fmt.Errorf("%s: the credentials were rejected (%s: %w); see AWS_ACCESS_KEY_ID and "+
 			"AWS_SECRET_ACCESS_KEY, or the file of --backup-credentials-file", b, e.Code, err)
 	}
-	return fmt.Errorf("%s: the server answered %d %s: %w", b, e.StatusCode, e.Code, err)
+	return fmt.Errorf("%s: the server responded with %d %s: %w", b, e.StatusCode, e.Code, err)
 }
 
 // withoutURL removes the URL from an error, because the URL is long and String already names the

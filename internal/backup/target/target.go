@@ -174,8 +174,8 @@ func Claim(ctx context.Context, t Target, h backup.History) error {
 			return err
 		}
 		if len(has.Fulls)+len(has.Pieces) > 0 {
-			return fmt.Errorf("%s has backups but no %s, which names the cluster that made them; "+
-				"use another directory or prefix", t, backup.ManifestName)
+			return fmt.Errorf("%s contains backups but no %s, which names the cluster that made "+
+				"them; use another directory or prefix", t, backup.ManifestName)
 		}
 		c := Bytes(backup.ManifestName, backup.Manifest(h))
 		c.New = true // if two clusters claim the target at the same time, the first to write wins
@@ -189,7 +189,7 @@ func Claim(ctx context.Context, t Target, h backup.History) error {
 		return err
 	}
 	if owner != h {
-		return fmt.Errorf("%w: %s belongs to %v, and this is %v; use another directory or prefix",
+		return fmt.Errorf("%w: %s belongs to %v, but this is %v; use another directory or prefix",
 			backup.ErrOtherCluster, t, owner, h)
 	}
 	return nil

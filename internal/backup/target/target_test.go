@@ -488,7 +488,7 @@ func TestOpenRefuses(t *testing.T) {
 		"":                               "it is empty",
 		"ftp://host/dir":                 "s3://BUCKET",
 		"file://host/dir":                "file:///DIRECTORY",
-		"s3:///prefix":                   "names no bucket",
+		"s3:///prefix":                   "does not name a bucket",
 		"s3://id:secret@bucket":          "must not contain credentials",
 		"s3://b":                         "shorter than 3",
 		"s3://bbb?secret_key=secret":     "unknown parameter",

@@ -52,7 +52,7 @@ files.`,
 				return err
 			}
 			if !allEqual(list) {
-				a.Warnf("The members have different bindings: replace the file on each of them\n")
+				a.Warnf("The members have different bindings: put the same file on each of them\n")
 			}
 			if failure != nil {
 				return app.Reported(app.ExitConnection)
@@ -89,7 +89,7 @@ func ruleRows(r *pb.ListBindingsResponse) (rows [][]string) {
 	for _, s := range r.Issuers {
 		rows = append(rows, app.ReadableAll([]string{
 			"tokens of " + s.Url, "for " + strings.Join(s.Audiences, ", "),
-			"are of issuer " + s.Name + ", by " + s.NameClaim,
+			"belong to issuer " + s.Name + ", named by claim " + s.NameClaim,
 		}))
 	}
 	for _, b := range r.Bindings {

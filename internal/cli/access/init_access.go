@@ -34,10 +34,10 @@ func (a commands) initAccessCommand() *cobra.Command {
 		Use:   "init-access",
 		Short: "Create root, an operator and an application, and enable access control",
 		Long: `Create the users root and --operator, which have full access, and a user and a role
---app, which may read and write keys that begin with --prefix and hold leases with such names. Then
-enable access control, and print the passwords, which are stored nowhere else: run it on the host
-of a member, or over TLS. It fails if any users or roles exist. If it fails, it removes what it
-created.`,
+--app, which may read and write keys that begin with --prefix, and hold leases whose names begin
+with it. Then enable access control, and print the passwords, which are not stored anywhere else:
+run it on the host of a member, or over TLS. It fails if any users or roles exist. If it fails, it
+removes what it created.`,
 		Example: "init-access --app shop --prefix shop/",
 		Flags: func(fs *pflag.FlagSet) {
 			fs.StringVar(&f.operator, "operator", "operator", "name of the operator's user")
@@ -122,7 +122,7 @@ func (f *firstAccess) make(ctx context.Context, c *clientv3.Client) error {
 	if _, err := names.GrantNames(ctx, &native.GrantNamesRequest{Permission: &native.NamePermission{
 		Role: f.app, Kind: native.NamePermission_KIND_HOLD, Name: f.prefix, Prefix: true,
 	}}); err != nil {
-		return fmt.Errorf("grant names of leases to role %s: %w", f.app, err)
+		return fmt.Errorf("grant lease names to role %s: %w", f.app, err)
 	}
 	for _, x := range []struct{ user, role string }{
 		{rootRole, rootRole}, {f.operator, rootRole}, {f.app, f.app},
@@ -155,8 +155,8 @@ func (f *firstAccess) undo(why error) error {
 	defer cancel()
 	for _, undo := range slices.Backward(f.made) {
 		if err := undo(ctx); err != nil {
-			return fmt.Errorf("%w; and the changes made so far could not be undone (%w): see leasehold "+
-				"user list and leasehold role list", why, err)
+			return fmt.Errorf("%w; the changes made so far could not be undone (%w): see "+
+				"leasehold user list and leasehold role list", why, err)
 		}
 	}
 	return why
@@ -177,9 +177,9 @@ func (f *firstAccess) answer() app.Answer {
 	return app.Answer{JSON: map[string]any{"users": users}, Simple: func(p *app.Page) {
 		p.Printf("Access control is enabled. The passwords are shown only once.\n\n")
 		for i, what := range []string{
-			"full access: keep it safe for a day when no operator can log in",
-			"full access: give it to whoever runs the cluster, in place of root",
-			fmt.Sprintf("may read and write keys, and hold leases of names, that begin with %q: "+
+			"full access: keep it safe for an emergency in which no operator can log in",
+			"full access: give it to the cluster's operators, to use instead of root",
+			fmt.Sprintf("may read and write keys, and hold leases, whose names begin with %q: "+
 				"give it to the application", f.prefix),
 		} {
 			p.Printf("user %s\n  password %s\n  %s\n", users[i].Name, users[i].Password, what)

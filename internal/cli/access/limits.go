@@ -17,7 +17,7 @@ import (
 // limitUsages contains the usage text of the flag for each resource.
 var limitUsages = map[pb.Limit_Resource]string{
 	pb.Limit_RESOURCE_LEASES:     "number of leases that belong to the principal",
-	pb.Limit_RESOURCE_LEASE_KEYS: "number of keys, attached to leases, that the principal wrote last",
+	pb.Limit_RESOURCE_LEASE_KEYS: "number of keys on leases last written by the principal",
 	pb.Limit_RESOURCE_BYTES:      "bytes of the principal's leases and writes, including history",
 	pb.Limit_RESOURCE_RATE:       "requests per second at each member, except renewals",
 }
@@ -61,7 +61,7 @@ func limitsGiven(fs *pflag.FlagSet) (out []*pb.Limit, err error) {
 func (a commands) userLimits() app.Command {
 	return limitsCommand(app.Command{
 		Use: "limits <user name>", Short: "Set or list the limits of a user",
-		Long: `With flags, set limits of a user, which override those of its roles. Without flags,
+		Long: `With flags, set limits for a user, which override those of its roles. Without flags,
 list the limits and the user's usage.`,
 		Example: "user limits alice --bytes none",
 		Min:     1, Max: 1, Words: []app.WordList{app.UserWords, app.NoWords},
@@ -72,7 +72,7 @@ func (a commands) roleLimits() app.Command {
 	return limitsCommand(app.Command{
 		Use: "limits <role name>", Short: "Set or list the limits of users with a role",
 		Long: `With flags, set limits for every principal that has the role. If a principal has
-several roles, the largest limit counts. Without flags, list the limits.`,
+several roles, the largest limit applies. Without flags, list the limits.`,
 		Example: "role limits app --leases 100 --bytes 1000000",
 		Min:     1, Max: 1, Words: []app.WordList{app.RoleWords, app.NoWords},
 	}, func(l *pb.Limits, name string) { l.Role = name })
@@ -82,7 +82,7 @@ func (a commands) authLimits() app.Command {
 	return limitsCommand(app.Command{
 		Use: "limits", Short: "Set or list limits for all principals",
 		Long: `With flags, set the default limits, which apply to principals that have no limits of their
-own or of a role. Without flags, list all limits and the usage of each principal.`,
+own or from a role. Without flags, list all limits and the usage of each principal.`,
 		Example: "auth limits --leases 1000 --rate 500\nauth limits",
 	}, func(*pb.Limits, string) {})
 }

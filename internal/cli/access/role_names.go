@@ -22,11 +22,11 @@ func roleGrantNames() app.Command {
 	var prefix bool
 	return app.Command{
 		Use:   "grant-names <role name> <see|hold|manage> <name>",
-		Short: "Grant a role a permission on names of leases",
+		Short: "Grant a role a permission on lease names",
 		Long: `Grant a role a permission on named leases: see who holds them, hold them, or
-manage those of others. Each includes the ones before it. The permission replaces the one that the
-role has on the same name. With --prefix it applies to all names with this prefix; an empty prefix
-means all names.`,
+manage those of others. Each permission includes the ones before it. The new permission replaces
+the role's current one on the same name. With --prefix, it applies to all names with this prefix;
+an empty prefix means all names.`,
 		Example: "role grant-names reader see --prefix worker-",
 		Min:     3, Max: 3, Words: []app.WordList{app.RoleWords, app.NoWords}, Patient: true,
 		Flags: func(fs *pflag.FlagSet) { fs.BoolVar(&prefix, "prefix", false, allNames) },
@@ -51,7 +51,7 @@ func roleRevokeNames() app.Command {
 	var prefix bool
 	return app.Command{
 		Use:     "revoke-names <role name> <name>",
-		Short:   "Revoke a permission on names of leases from a role",
+		Short:   "Revoke a permission on lease names from a role",
 		Example: "role revoke-names reader --prefix worker-",
 		Min:     2, Max: 2, Words: []app.WordList{app.RoleWords, app.NoWords}, Patient: true,
 		Flags: func(fs *pflag.FlagSet) { fs.BoolVar(&prefix, "prefix", false, allNames) },
@@ -69,7 +69,7 @@ func showRoleUpdated(role string, m proto.Message) app.Answer {
 }
 
 var roleListNames = app.Command{
-	Use: "list-names [role name]", Short: "List the permissions of roles on names of leases",
+	Use: "list-names [role name]", Short: "List the permissions of roles on lease names",
 	Example: "role list-names reader", Max: 1, Patient: true,
 	Words: []app.WordList{app.RoleWords, app.NoWords},
 	RPC: func(ctx context.Context, c grpc.ClientConnInterface, args []string) (app.Answer, error) {

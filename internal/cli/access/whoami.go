@@ -13,8 +13,8 @@ import (
 var authWhoAmI = app.Command{
 	Use: "whoami", Short: "Print your principal, roles and permissions",
 	Long: `Print your principal, the credential that identified you, and your roles with their
-permissions. Anyone may call it, with or without a login. You need not be a user: --auth-config may
-have bound you to roles.`,
+permissions. Anyone can run it, with or without a login. You do not have to be a user: --auth-config
+can bind you to roles instead.`,
 	Example: "auth whoami --user alice", Patient: true,
 	RPC: func(ctx context.Context, c grpc.ClientConnInterface, _ []string) (app.Answer, error) {
 		resp, err := pb.NewAccessServiceClient(c).WhoAmI(ctx, &pb.WhoAmIRequest{})
@@ -29,7 +29,7 @@ have bound you to roles.`,
 // credentials describes the evidence that a member uses to identify a principal.
 var credentials = map[pb.WhoAmIResponse_Evidence]string{
 	pb.WhoAmIResponse_EVIDENCE_TOKEN:        "token",
-	pb.WhoAmIResponse_EVIDENCE_ISSUER_TOKEN: "token of an issuer",
+	pb.WhoAmIResponse_EVIDENCE_ISSUER_TOKEN: "token from an issuer",
 	pb.WhoAmIResponse_EVIDENCE_CERTIFICATE:  "certificate",
 }
 
@@ -65,7 +65,7 @@ func keyPermission(p *pb.KeyPermission) string {
 	case key == "" && end == "\x00":
 		return "all keys"
 	case end == "\x00":
-		return "keys from " + app.Readable(key) + " on"
+		return "keys from " + app.Readable(key) + " onward"
 	case clientv3.GetPrefixRangeEnd(key) == end:
 		return "keys that begin with " + app.Readable(key)
 	default:

@@ -25,8 +25,8 @@ func (c *clusterID) String() string {
 func (c *clusterID) Set(text string) error {
 	id, err := strconv.ParseUint(strings.TrimPrefix(text, "0x"), 16, 64)
 	if err != nil || id == 0 {
-		return errors.New("must be the ID of a cluster in hexadecimal digits, as " +
-			"printed by leasehold init and in the logs of members")
+		return errors.New("must be a cluster ID in hexadecimal, as printed by " +
+			"leasehold init and in the logs of members")
 	}
 	*c = clusterID(id)
 	return nil

@@ -13,7 +13,7 @@ func TestDialErrorIn(t *testing.T) {
 		`rpc error: code = Unavailable desc = connection error: desc = "transport: authentication ` +
 			`handshake failed: tls: first record does not look like a TLS handshake"`: "" +
 			"authentication handshake failed: tls: first record does not look like a TLS handshake " +
-			"(perhaps the port speaks no TLS: use http://)",
+			"(perhaps the port does not speak TLS: use http://)",
 	} {
 		if why, found := DialErrorIn(text); why != want || found != (want != "") {
 			t.Errorf("%q: %q, %t", text, why, found)

@@ -54,7 +54,7 @@ func (g *globalFlags) Register(root *cobra.Command) {
 	fs.StringSliceVar(&g.endpoints, "endpoints", []string{"127.0.0.1:2379"},
 		"client addresses of members, separated by commas")
 	fs.Var(&g.Cluster, "cluster-id",
-		"ID of the cluster, in hexadecimal; members of a different cluster refuse the command")
+		"ID of the cluster, in hexadecimal; members of a different cluster reject the command")
 	fs.DurationVar(&g.DialTimeout, "dial-timeout", 2*time.Second,
 		"time limit for connecting and logging in")
 	fs.DurationVar(&g.CommandTimeout, "command-timeout", 5*time.Second,

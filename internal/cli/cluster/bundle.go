@@ -26,11 +26,11 @@ func (a commands) debugCommand() *cobra.Command {
 	var profile time.Duration
 	return a.Family("debug", "Gather information for debugging", app.Command{
 		Use: "bundle <filename>", Short: "Save the status, metrics and profiles of all members",
-		Long: `Write a .tar.gz with the verdict of leasehold status, and for each member its
+		Long: `Write a .tar.gz with the result of leasehold status and, for each member, its
 metrics, health, version and, if it runs with --enable-pprof, its profiles. It contains no keys,
-values, passwords or settings; metrics include the owners of slow caches.
+values, passwords or settings, but metrics include the owners of slow caches.
 
-The logs stay on the hosts of the members: "logs.txt" says how to get them. Files that could not be
+The members' logs are not included: "logs.txt" explains how to get them. Files that could not be
 fetched are listed in "missing.txt"; this is not an error.`,
 		Example: "debug bundle /tmp/leasehold.tar.gz --endpoints host1:2379",
 		Min:     1, Max: 1,
@@ -57,7 +57,7 @@ func (a commands) saveBundle(path string, profile time.Duration) error {
 		MemberPages: NewMemberPages(conf, a.Flags.CommandTimeout+profile), profile: profile,
 	}
 	stopWaiting := a.ShowWaiting(func(context.Context) string {
-		return fmt.Sprintf("Gathering from %d members", len(s.Members))
+		return fmt.Sprintf("Gathering data from %d members", len(s.Members))
 	})
 	b.gather(s)
 	stopWaiting()
@@ -102,11 +102,11 @@ func (b *bundle) gather(s *State) {
 const logLocations = `The logs of the members are not in this archive. Get them on their hosts:
 
   journalctl -u leasehold --since -1h        under systemd
-  kubectl logs POD --previous                in Kubernetes, also without --previous
+  kubectl logs POD --previous                in Kubernetes, with and without --previous
   docker logs CONTAINER                      in Docker
-  the files of --log-outputs                 if that names any
+  the files of --log-outputs                 if it names any
 
-run.json in the data directory says why a member last exited.
+run.json in the data directory records why a member last exited.
 `
 
 // dirOf returns the directory for a member in the archive. It replaces characters that a file name

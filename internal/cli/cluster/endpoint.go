@@ -23,7 +23,7 @@ import (
 
 func (a commands) endpointCommand() *cobra.Command {
 	var cluster bool
-	cmd := a.Family("endpoint", "Check single members",
+	cmd := a.Family("endpoint", "Check individual members",
 		a.endpointHealth(&cluster), a.endpointStatus(&cluster), a.endpointHashKV(&cluster))
 	app.ClusterFlag(cmd.PersistentFlags(), &cluster)
 	return cmd
@@ -92,7 +92,7 @@ func labelClusters(list []health) {
 		h := &list[i]
 		if h.cluster != 0 && h.cluster != list[first].cluster && h.Error == "" {
 			h.Health, h.commits = false, true
-			h.Error = fmt.Sprintf("it belongs to cluster %x, and %s to cluster %x",
+			h.Error = fmt.Sprintf("it belongs to cluster %x, but %s to cluster %x",
 				h.cluster, list[first].Endpoint, list[first].cluster)
 		}
 	}

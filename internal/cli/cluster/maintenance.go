@@ -110,8 +110,8 @@ func (a commands) downgradeCommand() *cobra.Command {
 		to("validate", "Check whether the cluster can be downgraded", 1, clientv3.DowngradeValidate),
 		to("enable", "Start a downgrade", 1, clientv3.DowngradeEnable),
 		to("cancel", "Cancel the current downgrade", 0, clientv3.DowngradeCancel))
-	cmd.Long = `Return the cluster to the version of an earlier release, or keep it at its version
-while members are upgraded, until the downgrade is cancelled.`
+	cmd.Long = `Return the cluster to the version of an earlier release, or keep it at its current
+version while members are upgraded, until the downgrade is cancelled.`
 	return cmd
 }
 

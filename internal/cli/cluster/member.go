@@ -306,7 +306,7 @@ func (a commands) moveLeaderCommand() *cobra.Command {
 			}
 			return a.Show(app.EtcdAnswer((*pb.MoveLeaderResponse)(resp), func(p *app.Page) {
 				if leader == target {
-					p.Printf("Member %x leads already\n", leader)
+					p.Printf("Member %x is already the leader\n", leader)
 					return
 				}
 				p.Printf("Leadership transferred from %x to %x\n", leader, target)

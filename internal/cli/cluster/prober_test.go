@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// TestAnswersNoCall checks that a member that accepts connections but answers no calls is told
-// apart from an unreachable one, even if the client has to log in first.
+// TestAnswersNoCall checks that a member that accepts connections but answers no calls is
+// distinguished from an unreachable one, even if the client has to log in first.
 func TestAnswersNoCall(t *testing.T) {
 	tier.Campaign(t)
 	hangs, err := net.Listen("tcp", "127.0.0.1:0")

@@ -40,7 +40,7 @@ members that do not respond, lag, have no leader or have a full disk, alarms, a 
 used up, failing backups, an even number of voters, mixed releases, and endpoints of a different
 cluster.
 
-Exit codes: 0 healthy; 7 degraded: the cluster serves but needs attention;
+Exit codes: 0 healthy; 7 degraded: the cluster works but needs attention;
 1 down, or unknown because the cluster requires a login.`,
 		Example: "status --endpoints host1:2379\nstatus -w json",
 		Run: func(*cobra.Command, []string, []string) error {
@@ -409,7 +409,7 @@ func (s *State) Judge() {
 		case x.Behind > lagEntries:
 			wrong("%s is %d entries behind", x.Name, x.Behind)
 		case x.Quota > 0 && float64(x.State) > fullPart*float64(x.Quota):
-			wrong("%s: the state takes %d%% of the quota", x.Name, x.State*100/x.Quota)
+			wrong("%s: the state uses %d%% of the quota", x.Name, x.State*100/x.Quota)
 		}
 	}
 	s.checkOthers(wrong)
@@ -417,11 +417,11 @@ func (s *State) Judge() {
 		wrong("alarm: %s", alarm)
 	}
 	if len(releases) > 1 {
-		wrong("members run %d releases: finish the upgrade", len(releases))
+		wrong("members run %d different releases: finish the upgrade", len(releases))
 	}
 	// Without the member list, the voters are unknown.
 	if n := s.countVoters(); n > 0 && n%2 == 0 {
-		wrong("%d voters survive no more failures than %d: add one or remove one", n, n-1)
+		wrong("%d voters tolerate no more failures than %d: add one or remove one", n, n-1)
 	}
 	s.Verdict = s.verdict()
 }
@@ -469,8 +469,8 @@ func (s *State) checkOthers(wrong func(format string, args ...any)) {
 		case fmt.Sprintf("%x", x.Cluster) != s.Cluster:
 			wrong("%s belongs to another cluster, %x", x.Name, x.Cluster)
 		case !slices.ContainsFunc(s.Members, func(m *Member) bool { return m.MemberID == x.MemberID }):
-			wrong("%s is member %x, which is not in the cluster: was it removed, or does it come "+
-				"from a restored backup?", x.Name, x.MemberID)
+			wrong("%s is member %x, which is not in the cluster: was it removed, or restored "+
+				"from a backup?", x.Name, x.MemberID)
 		}
 	}
 }

@@ -67,12 +67,12 @@ func TestJudge(t *testing.T) {
 				}
 				s.Members[1].MemberID = 2
 			}, "degraded",
-			[]string{"x is member e, which is not in the cluster: was it removed, or does it " +
-				"come from a restored backup?"},
+			[]string{"x is member e, which is not in the cluster: was it removed, or restored " +
+				"from a backup?"},
 		},
 		"nearly full": {
 			func(s *State) { s.Members[0].State = 81 }, "degraded",
-			[]string{"m1: the state takes 81% of the quota"},
+			[]string{"m1: the state uses 81% of the quota"},
 		},
 		"without a quota": {
 			func(s *State) { s.Members[0].State, s.Members[0].Quota = 81, 0 }, "healthy", nil,
@@ -83,18 +83,18 @@ func TestJudge(t *testing.T) {
 		},
 		"upgrade": {
 			func(s *State) { s.Members[0].Release = "2" }, "degraded",
-			[]string{"members run 2 releases: finish the upgrade"},
+			[]string{"members run 2 different releases: finish the upgrade"},
 		},
 		"two voters": {
 			func(s *State) { s.Members = s.Members[:2] }, "degraded",
-			[]string{"2 voters survive no more failures than 1: add one or remove one"},
+			[]string{"2 voters tolerate no more failures than 1: add one or remove one"},
 		},
 		"four voters": {
 			func(s *State) {
 				m4 := *s.Members[2]
 				s.Members = append(s.Members, &m4)
 			}, "degraded",
-			[]string{"4 voters survive no more failures than 3: add one or remove one"},
+			[]string{"4 voters tolerate no more failures than 3: add one or remove one"},
 		},
 		"a learner": {func(s *State) {
 			m4 := *s.Members[2]

@@ -71,10 +71,10 @@ leasehold get --prefix <election-name>~candidates/ lists them. Candidates that u
 have no priority: they and the first of Leasehold's candidates lead in order of arrival.
 
 --prefer makes a candidate lead next, regardless of priorities; an empty ID cancels that. It does
-not depose the leader. --hand-over does the same, waits until the candidate is next, and deposes the
-leader: a command of leasehold run is killed immediately, but a program finds out only after the
-next leader has started, and only their fencing tokens tell the two apart. If you can stop the
-leader, use --prefer and stop it instead.`,
+not depose the leader. --hand-over does the same, waits until the candidate is next, and then
+deposes the leader. A command started by leasehold run is killed immediately, but any other program
+learns that it was deposed only after the next leader has started. Until it does, only fencing
+tokens distinguish the two. If you can stop the leader, use --prefer and stop it instead.`,
 		Example: "elect scheduler host-a:8080 --id a --priority 2\nelect scheduler --prefer b\n" +
 			"elect scheduler --hand-over b",
 		Min: 1, Max: 2, Check: f.check,

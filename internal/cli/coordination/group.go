@@ -19,7 +19,7 @@ import (
 func (a commands) groupCommand() *cobra.Command {
 	cmd := a.Family("group", "Manage group membership and primaries",
 		a.groupRegister(), groupList, a.groupWatch(), a.groupNodes(), a.groupSwitch(), groupForget)
-	cmd.Long = `Manage groups of programs: each member is alive as long as its lease. Members of a
+	cmd.Long = `Manage groups of programs. A member is alive as long as its lease is. Members of a
 group register, list and watch each other. A group with a primary consists of nodes, which join it
 with package nodes of the Go client; the commands nodes, switch and forget are for such groups.`
 	return app.StrictFlags(cmd)
@@ -49,7 +49,7 @@ those of leasehold run; 122 means that the group already has a member with this 
 		Example: "group register web host-1 --metadata 10.0.0.7:80 -- httpd -f",
 		Min:     2, Max: 2, Program: app.MayRun,
 		Flags: func(fs *pflag.FlagSet) {
-			fs.StringVar(&metadata, "metadata", "", "metadata of the member, shown to the others")
+			fs.StringVar(&metadata, "metadata", "", "metadata of the member, visible to others")
 			fs.DurationVar(&r.session.TTL, "ttl", 10*time.Second,
 				"how long the member remains listed after this process dies")
 			fs.BoolVar(&r.wait, "wait", false,
@@ -200,7 +200,7 @@ func (a commands) groupNodes() app.Command {
 		Use: "nodes <group>", Short: "List the nodes of a group with a primary",
 		Long: `List the nodes of a group, their states, and which one is the primary. A node is
   alive    its lease was renewed recently
-  suspect  less than half of its TTL is left: renewals are missing
+  suspect  less than half of its TTL is left: renewals are late
   down     its lease has ended`,
 		Example: "group nodes db --watch", Min: 1, Max: 1, Check: checkGroup,
 		Flags: func(fs *pflag.FlagSet) {
@@ -238,8 +238,8 @@ func (a commands) groupSwitch() app.Command {
 	return app.Command{
 		Use: "switch <group> <id>", Short: "Make a node the primary, and wait for the switch",
 		Long: `Make a node the primary, and wait for the switch to complete. The current primary gives up
-its role when it sees the order; if it is dead or does not react, the role is free once its lease
-has ended. No other node can take the role in between.
+its role when it receives the order; if it is dead or does not respond, the role becomes free when
+its lease ends. No other node can take the role in the meantime.
 
 The order remains in force after --wait has elapsed. It is cancelled when the node goes down.`,
 		Example: "group switch db host-2 --wait 1m", Min: 2, Max: 2,

@@ -137,7 +137,7 @@ func (a commands) lockCommand() *cobra.Command {
 		Use: "lock <lockname> [exec-command arg1 arg2 ...]", Short: "Acquire and hold a lock",
 		Long: `Acquire a lock and hold it until interrupted, or while a command runs.
 
-The command has ETCD_LOCK_KEY and ETCD_LOCK_REV in its environment, and the variables of leasehold
+The command's environment contains ETCD_LOCK_KEY, ETCD_LOCK_REV and the variables of leasehold
 run. The first SIGINT or SIGTERM is passed on to it, and the second kills it. If the lease cannot be
 renewed, the command is stopped before the lock can go to another holder. Exit codes are those of
 leasehold run, which has more flags.`,

@@ -80,7 +80,7 @@ func (f *workFlags) register(fs *pflag.FlagSet) {
 			"or 20)")
 	fs.DurationVar(&f.cfg.MaxTime, "max-time", 0,
 		"how long a command may take before it is stopped and its item requeued (default: forever)")
-	fs.StringVar(&f.cfg.Worker, "worker", host, "name of the worker in lists")
+	fs.StringVar(&f.cfg.Worker, "worker", host, "name of the worker, shown in lists of claims")
 	fs.DurationVar(&f.delay, "retry-delay", time.Second,
 		"how long a failed item stays unavailable; doubles with each try, up to 100 times this "+
 			"value")

@@ -41,13 +41,14 @@ The command's environment contains:
   LEASEHOLD_TOKEN     the fencing token, a number: earlier holders had smaller ones
   LEASEHOLD_LEASE     the ID of the lease, in hexadecimal
   LEASEHOLD_LOCK_KEY  the key that exists while the lock is held
-A process can be paused at any moment, and continue when a different process holds the lock. So the
-resources that the command writes to should reject tokens smaller than the highest they have seen.
+A process can be paused at any moment, and resume when another process already holds the lock.
+Therefore, the resources that the command writes to should reject tokens smaller than the highest
+they have seen.
 
 Exit codes: those of the command from 0 to 121, and
   122  the lock could not be acquired in time (--wait, --try)
-  123  the cluster could not be reached, or refused the request
-  124  the command was stopped because the lock was, or would soon have been, lost
+  123  the cluster could not be reached, or rejected the request
+  124  the command was stopped because the lock was lost or about to be lost
   125  the command itself exited with 122, 123, 124 or 128
   126  the command cannot be run
   127  the command was not found

@@ -109,7 +109,7 @@ func (a commands) putCommand() *cobra.Command {
 		Use: "put <key> <value> (<value> can also be given from stdin)", Short: "Put a key",
 		Long: `Put a key.
 
-A value that begins with '-' would be taken for a flag; put '--' before it:
+A value that begins with '-' would be parsed as a flag. Put '--' before it:
 
 $ put <key> -- <value>
 $ put -- <key> <value>

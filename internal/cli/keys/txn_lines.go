@@ -80,7 +80,7 @@ func parseRequest(line string) (op clientv3.Op, risky bool, err error) {
 			op, name, err := f.op(fs.Args(), strings.NewReader(""))
 			if err == nil && name != "" {
 				err = app.BadArgs("bad lease ID %q, expecting ID in Hex: "+
-					"a transaction takes no lease names", name)
+					"a transaction does not accept lease names", name)
 			}
 			return op, false, err
 		}

@@ -32,10 +32,10 @@ ETCD_WATCH_VALUE in its environment.
 With -i, each line of standard input starts a watch ("watch [options] key ...")
 or requests the revision that the watches have reached ("progress").
 
-With --why, the line DELETE is followed by the reason: deleted, expired or revoked, and the lease
-that deleted the key with it. The command gets them in LEASEHOLD_WATCH_WHY and
-LEASEHOLD_WATCH_LEASE; JSON output is that of leasehold.v1. leasehold lease watch prints who revoked
-a lease, and to whom it was handed over.`,
+With --why, the line DELETE is followed by the reason (deleted, expired or revoked), and by the
+lease if its end deleted the key. The command gets them in LEASEHOLD_WATCH_WHY and
+LEASEHOLD_WATCH_LEASE. JSON output uses the leasehold.v1 format. To see who revoked a lease or whom
+it was handed over to, use leasehold lease watch.`,
 		Example: "watch config/ --prefix --why\nwatch config/a --rev 1200\n" +
 			"watch config/ --prefix -- ./reload.sh",
 		Max: -1, Words: []app.WordList{app.KeyWords, app.KeyWords, app.NoWords},

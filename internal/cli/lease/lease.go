@@ -127,7 +127,7 @@ func (f *grantFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.keepKeys, "keep-keys", false,
 		"detach the keys when the lease expires, and keep them")
 	fs.BoolVar(&f.resumable, "resumable", false,
-		"print a secret with which another process can resume the lease")
+		"print a secret that lets another process resume the lease")
 }
 
 // labelFlag adds --label.
@@ -183,7 +183,8 @@ func (a commands) leaseGrant() app.Command {
 			ms, err := app.ParseTTL(args[0])
 			switch {
 			case f.set.Changed("name") && f.name == "":
-				return app.BadArgs("--name is empty: without a name the lease would exclude no other holder")
+				return app.BadArgs("--name is empty: " +
+					"a lease without a name does not exclude other holders")
 			case !f.native() && notSeconds == nil: // the server decides
 				return a.Ask(a.CommandContext,
 					func(ctx context.Context, c *clientv3.Client) (app.Answer, error) {

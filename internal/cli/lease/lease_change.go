@@ -61,10 +61,10 @@ func leaseTTL() app.Command {
 	var ttl int64
 	return changeLease(app.Command{
 		Use: "ttl <leaseID|name> <ttl>", Short: "Change the TTL of a lease and renew it",
-		Long: `Change the TTL of a lease and renew it: the TTL is in seconds, or a duration such as
+		Long: `Change the TTL of a lease and renew it. The TTL is in seconds, or a duration such as
 500ms. While the same member leads, the lease ends no earlier than it would have without the change;
-a later leader uses only the new TTL. So inform the holder before you shorten the TTL, because it
-relies on the old one.`,
+a later leader uses only the new TTL. Inform the holder before you shorten the TTL, because the
+holder relies on the old one.`,
 		Example: "lease ttl worker-7 2m", Min: 2, Max: 2,
 		Words: []app.WordList{app.LeaseWords, app.NoWords},
 		Check: func(args []string) (err error) {
@@ -131,14 +131,14 @@ func leaseHandOver() app.Command {
 		Use: "handover <leaseID|name> --owner <owner>", Short: "Hand a lease over to another owner",
 		Long: `Hand a lease, with its name and its keys, to another owner. The lease is renewed and
 gets a new fencing token; the old token is no longer accepted. Stop the holder first, unless every
-resource that it writes to refuses old tokens.`,
+resource that it writes to rejects old tokens.`,
 		Example: "lease handover worker-7 --owner host-b",
 		Min:     1, Max: 1, Words: []app.WordList{app.LeaseWords, app.NoWords},
 		Flags: func(fs *pflag.FlagSet) {
 			set = fs
 			fs.StringVar(&r.Owner, "owner", "", "new owner, '' for none")
 			fs.BoolVar(&r.Resumable, "resumable", false,
-				"print a secret with which another process can resume the lease")
+				"print a secret that lets another process resume the lease")
 		},
 		Check: func([]string) error {
 			if !set.Changed("owner") {
@@ -164,17 +164,18 @@ func leaseResume() app.Command {
 	var secret []byte
 	return app.Command{
 		Use:   "resume <leaseID|name> --secret <secret>",
-		Short: "Take over a resumable lease by its secret",
-		Long: `Take over a resumable lease by the secret that its grant printed. The lease is
-renewed and gets a new fencing token; requests from the previous holder are refused.`,
+		Short: "Take over a resumable lease with its secret",
+		Long: `Take over a resumable lease with the secret printed when it was granted. The lease is
+renewed and gets a new fencing token; requests from the previous holder are rejected.`,
 		Example: "lease resume worker-7 --secret 5b1c9d",
 		Min:     1, Max: 1, Words: []app.WordList{app.LeaseWords, app.NoWords},
 		Flags: func(fs *pflag.FlagSet) {
-			fs.StringVar(&text, "secret", "", "secret that lease grant or lease handover printed")
+			fs.StringVar(&text, "secret", "", "secret printed by lease grant or lease handover")
 		},
 		Check: func(args []string) (err error) {
 			if secret, err = base64.StdEncoding.DecodeString(text); err != nil || text == "" {
-				return app.BadArgs("lease resume needs --secret, as lease grant --resumable printed it")
+				return app.BadArgs("lease resume needs --secret, " +
+					"the secret printed by lease grant --resumable")
 			}
 			return checkLeaseArg(args)
 		},
@@ -199,9 +200,9 @@ func leaseCheckToken() app.Command {
 	var token uint64
 	return app.Command{
 		Use: "check-token <leaseID|name> <token>", Short: "Check the fencing token of a lease",
-		Long: `Check whether a fencing token is that of a live lease, as of a confirm round made
-after the request. The exit code is 0 if it is, and 1 if it is not. The token of a lock
-(LEASEHOLD_TOKEN of leasehold run) belongs to the lock and not to a lease.`,
+		Long: `Check whether a fencing token belongs to a live lease, as of a confirm round made
+after the request. The exit code is 0 if it does, and 1 if it does not. The token of a lock
+(LEASEHOLD_TOKEN in leasehold run) belongs to the lock, not to a lease.`,
 		Example: "lease check-token worker-7 42 && echo still the holder",
 		Min:     2, Max: 2, Words: []app.WordList{app.LeaseWords, app.NoWords},
 		Check: func(args []string) (err error) {

@@ -36,7 +36,7 @@ of the given leases once.`,
 		Run: func(_ *cobra.Command, args, _ []string) error {
 			switch {
 			case len(args) > 1 && !once:
-				return app.BadArgs("lease keep-alive renews several leases only with --once")
+				return app.BadArgs("lease keep-alive accepts several leases only with --once")
 			case once:
 				return a.eachLease(args, a.PatientContext, a.renewOnce)
 			}
@@ -153,7 +153,7 @@ func (a commands) leaseExists(c *clientv3.Client, id clientv3.LeaseID) (bool, er
 	r, err := c.TimeToLive(ctx, id)
 	if err != nil {
 		return false, app.WithCode(app.ExitConnection,
-			fmt.Errorf("lease %016x is no longer renewed, and may have expired: %w", id, err))
+			fmt.Errorf("lease %016x is no longer being renewed and may have expired: %w", id, err))
 	}
 	return r.TTL > 0, nil
 }

@@ -27,12 +27,12 @@ type eventFlags struct {
 func (f *eventFlags) register(fs *pflag.FlagSet) {
 	f.set = fs
 	fs.StringVar(&f.prefix, "prefix", "", "only leases whose name begins with this")
-	fs.StringVar(&f.owner, "owner", "", "only leases that this owner has or had")
+	fs.StringVar(&f.owner, "owner", "", "only leases that have or had this owner")
 	labelFlag(fs, &f.labels, "only leases with this label")
 	fs.DurationVar(&f.within, "expiring-within", 0,
-		"also print leases that are not renewed and have at most this much time left")
+		"also print leases that are not being renewed and have at most this much time left")
 	fs.Uint64Var(&f.after, "after", 0,
-		"start after the event with this number, 0 for the first one (default: with new events)")
+		"start after the event with this number; 0 starts at the first (default: only new events)")
 }
 
 func (f *eventFlags) options() (leases.Watch, error) {
@@ -51,10 +51,10 @@ func (a commands) leaseWatch() app.Command {
 	return app.Command{
 		Use: "watch", Short: "Watch the events of leases",
 		Long: `Print the events of leases: granted, expired, revoked, handed over, resumed, TTL changed,
-lock delay ended. Each event has a number, after which a later watch can resume (--after); the
-members keep the last 16384. Events without a number report when writes begin to wait for the cache
-of a lease, and when they stop waiting; the first such events list the caches that are slow at the
-start. The watch ends when it is interrupted, or when the members no longer have the next event.`,
+lock delay ended. Each event has a number; a later watch can resume after it (--after). Members keep
+the last 16384 events. Events without a number report that writes have started or stopped waiting
+for the cache of a lease; the first of them list the caches that are slow when the watch starts. The
+watch ends when it is interrupted, or when the members no longer have the next event.`,
 		Example: "lease watch --prefix worker- --expiring-within 3s", Flags: f.register,
 		Run: func(*cobra.Command, []string, []string) error {
 			o, err := f.options()

@@ -187,9 +187,9 @@ func heldText(r *pb.KeyRange) string {
 	case end == "":
 		return fmt.Sprintf("%q", key)
 	case end == "\x00":
-		return fmt.Sprintf("%q and all after it", key)
+		return fmt.Sprintf("%q and all later keys", key)
 	case end == store.Prefix(key).End:
-		return fmt.Sprintf("all that begins with %q", key)
+		return fmt.Sprintf("all keys that begin with %q", key)
 	default:
 		return fmt.Sprintf("%q up to %q", key, end)
 	}

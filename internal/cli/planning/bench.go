@@ -178,14 +178,14 @@ func benchReport(rep load.Report) report {
 		})
 	}
 	sh.Sentences = append(sh.Sentences,
-		"For expire, the latency is the delay with which the end of a 2 s lease was seen.")
+		"For expire, the latency is the time from the expiry of a 2 s lease to its observed end.")
 	if !costs {
 		sh.Sentences = append(sh.Sentences, "The servers' /metrics could not be read, so there is no "+
 			"CPU time.")
 	}
 	if rep.LeaseBytes > 0 {
-		sh.Sentences = append(sh.Sentences, fmt.Sprintf("A lease took %.0f bytes of resident memory.",
-			rep.LeaseBytes))
+		sh.Sentences = append(sh.Sentences, fmt.Sprintf("A lease uses %.0f bytes of "+
+			"resident memory.", rep.LeaseBytes))
 	}
 	if rep.Left > 0 {
 		sh.Sentences = append(sh.Sentences, fmt.Sprintf("%d leases could not be revoked; they "+

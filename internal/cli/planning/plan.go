@@ -84,7 +84,7 @@ func (a commands) planLevels(s *reportFlags) app.Command {
 	q := plan.Questions["levels"]()
 	return a.planned(s, app.Command{
 		Use: "levels", Short: "Compute the lengths of leases that depend on each other",
-		Long: `A core elects its leader by a lease and grants leases to primaries, which grant
+		Long: `A core elects its leader with a lease and grants leases to primaries, which grant
 leases to others. The leases of each level must outlive the worst outage of the level above. The
 rule of thumb makes each 2.5 times as long as the one above it. Compute the lengths, and the outages
 of all levels together.`,
@@ -113,11 +113,11 @@ func (a commands) planCapacity(s *reportFlags) app.Command {
 	var q plan.CapacityQuestion
 	var file string
 	return a.planned(s, app.Command{
-		Use: "capacity", Short: "Compute the load of a number of leases, and the first limit",
+		Use: "capacity", Short: "Compute the load and the first limit for a number of leases",
 		Long: `Compute renewals per second, bytes, cores and memory for a number of leases, how many
-of them one cell (one member, or three to seven) carries, and the first limit. The costs are
-those of docs/benchmarks.md unless --bench names a file that "leasehold bench -o json" wrote on the
-machine in question.`,
+of them one cell (one member, or three to seven) supports, and which limit is reached first. The
+costs come from docs/benchmarks.md, unless --bench names a file that "leasehold bench -o json" wrote
+on the machine in question.`,
 		Example: `plan capacity --leases 1e6 --ttl 10s
 plan capacity --leases 5e4 --connections 5e4 --tls --ttl 30s
 bench -o json > costs.json && leasehold plan capacity --bench costs.json`,
@@ -150,8 +150,8 @@ func costsFrom(file string, members int) (*plan.Costs, error) {
 	}
 	renew, ok := r.Find("renew")
 	if !ok || renew.CPU == 0 {
-		return nil, errors.New(file + " has no CPU time of renewals: run leasehold bench -o json where " +
-			"/metrics of the server can be read, with renew among its operations")
+		return nil, errors.New(file + " has no CPU time for renewals: run leasehold bench -o " +
+			"json, including renew, where it can read the server's /metrics")
 	}
 	c.Renew, c.RenewBytes = micros(renew.CPU), renew.Bytes
 	rest := "keys, expiry and restart"

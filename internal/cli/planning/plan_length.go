@@ -33,9 +33,9 @@ renewal interval, from distributions of round trips, losses and pauses, and pick
 that is lost rarely enough and outlives a failure of the issuer.
 
 Distributions are files of lines "upper_ms,count": the number of samples that took at most this
-long, but longer than the previous line. --measure measures round trips, losses and pauses of this
-process with the server at --endpoints, by renewing its own lease up to 200 times a second. The
-output lists the assumptions for inputs that were not specified.`,
+long, but longer than in the previous line. --measure renews a lease of its own on the server at
+--endpoints, up to 200 times a second, to measure round trips, losses and pauses of this process.
+The output lists the assumptions for inputs that were not specified.`,
 		Example: `plan length --measure 30s --endpoints 10.0.0.1:2379 --save rtt.csv
 plan length --rtt-file rtt.csv --pauses pauses.csv --pauses-seen 168h --losses 0.01`,
 		Flags: func(fs *pflag.FlagSet) {
@@ -46,7 +46,7 @@ plan length --rtt-file rtt.csv --pauses pauses.csv --pauses-seen 168h --losses 0
 			fs.DurationVar(&l.Wish.Weather.PausesSeen, "pauses-seen", 30*24*time.Hour,
 				"how long the pauses in --pauses were counted")
 			fs.DurationVar(&l.measure, "measure", 0,
-				"how long to measure round trips, losses and pauses (0: do not)")
+				"how long to measure round trips, losses and pauses (0: do not measure)")
 			fs.StringVar(&l.save, "save", "", "`file` to write the measured round trips to")
 		},
 	}, func() (plan.Report, error) {
@@ -144,8 +144,8 @@ func (a commands) measureConditions(l *lengthFlags) error {
 	w.Loss = max(w.Loss, float64(saw.Lost)/float64(saw.Sent))
 	read := func(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
 	l.note("Measured for %v at %s: %d renewals, %d lost, half of them within %s, the slowest %s; "+
-		"%d pauses of this process, the longest %s. A measurement this short misses what happens "+
-		"once a day, so the pauses above are counted as well.",
+		"%d pauses of this process, the longest %s. A measurement this short misses events that "+
+		"happen once a day, so the pauses above are included as well.",
 		saw.Took.Round(time.Second), conn.endpoints[0], saw.Sent, saw.Lost,
 		read(saw.RoundTrip.Quantile(0.5)), read(saw.RoundTrip.Max()),
 		saw.Pauses.Count(), read(saw.Pauses.Max()))

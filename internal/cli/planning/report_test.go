@@ -38,8 +38,8 @@ func TestCostsFrom(t *testing.T) {
 			{"name":"grant","cpu_us":50}],"lease_bytes":300}`, "measured at a:1; keys,", ""},
 		{`{"endpoints":["a:1"],"operations":[{"name":"renew","cpu_us":7}]}`, "; grants, memory, " +
 			"keys,", ""},
-		{`{"operations":[{"name":"renew","cpu_us":0}]}`, "", "no CPU time of renewals"},
-		{`{}`, "", "no CPU time of renewals"},
+		{`{"operations":[{"name":"renew","cpu_us":0}]}`, "", "no CPU time for renewals"},
+		{`{}`, "", "no CPU time for renewals"},
 		{`nonsense`, "", "not the output of"},
 	} {
 		if err := os.WriteFile(name, []byte(c.text), 0o600); err != nil {

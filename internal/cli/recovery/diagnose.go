@@ -268,7 +268,7 @@ func (r *recovery) lookAtDirectory() (err error) {
 	id := fmt.Sprintf("%x", r.dir.Member)
 	if r.dir.Member != 0 && r.member != "" && r.member != r.dir.Name && r.member != id {
 		return app.BadArgs(
-			"%s is the data directory of %s (member %s), and not of %s: omit --member",
+			"%s is the data directory of %s (member %s), not of %s: omit --member",
 			r.dir.Path, r.dir.Name, id, r.member)
 	}
 	var known []string

@@ -63,7 +63,7 @@ var disasters = map[string]kind{
 		{{range .Clusters}}
 		- cluster {{.ID}}: {{.Names}}
 		{{end}}
-		- nothing is done to any of them; a client with these endpoints may find a lock free in one
+		- recover changes none of them; a client with these endpoints may find a lock free in one
 			cluster while it is held in another
 		? which cluster is meant, in --endpoints and in environment variables
 		{{range .Clusters}}
@@ -81,8 +81,8 @@ var disasters = map[string]kind{
 		what: "{{if running}}the data directory is in use by a member of another cluster" +
 			"{{else}}the data is from another cluster{{end}}",
 		says: `
-		- {{dir}} belongs to cluster {{hex .Dir.Cluster}}, but cluster {{.Cluster}} responds: nothing is
-			done to either
+		- {{dir}} belongs to cluster {{hex .Dir.Cluster}}, but cluster {{.Cluster}} responds:
+			recover changes neither
 		{{if running}}
 		- {{user}}
 		{{end}}
@@ -122,7 +122,7 @@ var disasters = map[string]kind{
 		code: cause.Removed, what: "the member was removed",
 		act: (*recovery).replace, says: `
 		- {{dir}} belongs to member {{hex .Dir.Member}} ({{.Dir.Name}}), which was removed from the
-			cluster: its data is of no further use` + moveAway + `
+			cluster: its data is no longer needed` + moveAway + `
 		> here :: to rejoin: leasehold serve --join {{endpoints}}, with its other flags as before`,
 	},
 	"differs here": {
@@ -167,7 +167,7 @@ var disasters = map[string]kind{
 		act: (*recovery).replace, says: `
 		- {{.Dir.Why}}
 		{{if .X}}
-		> here :: start it as usual: it will continue joining
+		> here :: start it as usual: it resumes joining
 		{{else}}` + replaceHere + `{{end}}`,
 	},
 	"damaged": {
@@ -201,17 +201,17 @@ var disasters = map[string]kind{
 			{{.Left.Need}} are needed
 		- {{dir}} is sound, and has the data of {{.Left.Self.Name}} up to revision {{.Dir.Revision}}
 			(entry {{.Dir.Index}} of term {{.Dir.Term}} of the log)
-		- it lacks everything acknowledged later: a majority, if brought back, still has that; without
-			one it is lost
+		- it lacks everything acknowledged since then: a majority, if brought back, still has those
+			changes; without one they are lost
 		` + doubts + `
 		{{range .Left.Others}}{{if .Error}}
 		? {{.Name}}, at {{addresses .}}: whether its host is up, whether it can be reached (network,
 			firewall, expired certificates), whether its process runs and its disk is intact: if it can be
 			brought back, it has lost nothing
 		{{end}}{{end}}
-		? each other host with sound data: leasehold recover --data-dir DIR shows how far the data goes;
-			use the data with the highest term and, among those, the highest entry
-		? the backups: leasehold backup list --from TARGET shows whether they go further
+		? each other host with sound data: leasehold recover --data-dir DIR shows how recent the
+			data is; use the data with the highest term and, among those, the highest entry
+		? the backups: leasehold backup list --from TARGET shows whether they are more recent
 		{{if .Given}}` + moveAway + `
 		! make {{dir}} a cluster of {{.Left.Self.Name}} alone, with all its keys and leases: later tokens
 			and revisions are larger than any that were issued, and the other members are removed
@@ -222,7 +222,8 @@ var disasters = map[string]kind{
 		{{end}}
 		{{else}}
 		> here, only if they are lost for good :: leasehold recover --data-dir {{path}}
-			--lost NAME,NAME --yes  # names them, and makes a new cluster from the data here
+			--lost NAME,NAME --yes  # names the lost members, and makes a new cluster from
+			the data here
 		{{end}}`,
 	},
 	"no data": {
@@ -274,21 +275,21 @@ var disasters = map[string]kind{
 	"over quota": {
 		code: cause.QuotaUsedUp, what: "the quota is used up",
 		act: (*recovery).makeRoom, says: `
-		- alarm NOSPACE, raised by {{.Text}}: puts and grants are refused; reads, renewals, deletes
+		- alarm NOSPACE, raised by {{.Text}}: puts and grants are rejected; reads, renewals, deletes
 			and revokes continue
 		- the state uses {{size .State.Used}}, and the smallest quota is {{size .State.Quota}}
 		! leasehold compaction REVISION  # the newest one: drops old versions of keys, but no keys or
 			leases; watches that resume from an earlier revision have to start over
 		! leasehold alarm disarm  # when the state uses seven eighths of the quota or less
 		> here :: if that is not enough: leasehold del PREFIX --prefix, or leasehold lease revoke ID, for
-			what is no longer needed
+			keys and leases that are no longer needed
 		> every host, one after the other :: or raise the quota: start the member with
 			--quota-backend-bytes={{.State.Twice}}, if it has the memory (leasehold doctor)`,
 	},
 	"disk full": {
 		code: cause.DiskFull, what: "the disk is full",
 		says: `
-		- {{names .All}}: a follower forwards writes as long as it has some space, a leader refuses them;
+		- {{names .All}}: a follower forwards writes while it has some space; a leader rejects them;
 			{{.Text}}
 		- nothing is lost: reads, renewals, expiry, deletes, revokes and compaction continue in the
 			space that a member reserves for them
@@ -301,15 +302,15 @@ var disasters = map[string]kind{
 	"copy runs": {
 		code: cause.CopiedData, what: "a copy of a data directory is in use",
 		says: `
-		- {{name .X}} reports that another process with its identity was refused in the last ten
+		- {{name .X}} reports that another process with its identity was rejected in the last ten
 			minutes: one of two data directories is a copy
-		? the log of {{name .X}}, and on which host the second one was started; it may have ended, since
-			a process that is refused exits
+		? the log of {{name .X}}, and on which host the second one was started; it may have exited,
+			as a rejected process does
 		> the host of the second process :: make sure that it is not started again, and remove its data
 			directory; for another member, start with an empty one and --join`,
 	},
 	"reported": {
-		code: cause.Reported, what: "a member reports something",
+		code: cause.Reported, what: "a member reports a problem",
 		says: `
 		- {{name .X}}: {{.Text}}`,
 	},
@@ -325,20 +326,21 @@ var disasters = map[string]kind{
 		code: cause.Split, what: "the states of members differ",
 		says: `
 		- alarm CORRUPT, and no majority agrees, so it is unknown which state is right: writes are
-			refused
+			rejected
 		> here :: leasehold endpoint hashkv --cluster  # shows which members agree
 		{{range .All}}
 		> here :: leasehold snapshot save {{word .Name}}.backup --endpoints {{.Endpoint}}  # then
 			leasehold snapshot dump, to compare
 		{{end}}
-		> here :: leasehold member remove ID  # for each that is wrong; this clears the alarm`,
+		> here :: leasehold member remove ID  # for each member whose state is wrong; this clears
+			the alarm`,
 	},
 	"cut off": {
 		code: cause.NoLeader, what: "a member is cut off from the others",
 		says: `
 		- {{name .X}} responds, but has no leader, while the others are serving
 		? the peer URLs of the others (leasehold member list) from the host of {{name .X}}, and its own
-			from theirs: network, firewall, certificates; its log says what fails`,
+			from theirs: network, firewall, certificates; its log shows the error`,
 	},
 	"silent": {
 		code: cause.NoAnswer, what: "a member does not respond",
@@ -359,14 +361,14 @@ const (
 			else is on it, such as logs, backups, and directories *.before-recovery-* from earlier
 			recoveries; remove nothing from the data directory itself`
 	replaceHere = `
-		- the cluster serves without it, and has all its data
+		- the cluster serves without it, and no data is lost
 		{{if empty}}
 		? whether {{dir}} is the right directory, and its disk is mounted
 		{{end}}
 		{{if nameless}}
 		? which member's directory {{dir}} is: it contains no ID
 		{{if .X}}
-		> here, only if it is that of {{name .X}} :: leasehold recover --endpoints {{endpoints}}
+		> here, only if it belongs to {{name .X}} :: leasehold recover --endpoints {{endpoints}}
 			--data-dir {{path}} --member {{word (or .X.Name .X.ID)}} --yes
 		{{end}}
 		{{else}}
@@ -383,7 +385,7 @@ const (
 		- it stopped at {{.}}
 		{{end}}
 		{{with shortOf}}
-		- its disk has {{.Free}} free: the member refuses writes when it cannot reserve {{.Reserve}}
+		- its disk has {{.Free}} free: the member rejects writes when it cannot reserve {{.Reserve}}
 			for its log
 		> here, first :: ` + makeRoomOnDisk + `
 		{{end}}`
@@ -396,11 +398,11 @@ const (
 // hints are things to check if a member does not respond.
 var hints = map[cause.Code]string{
 	cause.Refused: `
-		? {{name .}}: its host responds, but no process does: see what the member logged last, and start
-			it; its data is probably intact`,
+		? {{name .}}: its host responds, but no process is listening: check the last lines of the
+			member's log, and start it; its data is probably intact`,
 	cause.Hangs: `
 		? {{name .}}: a process accepts connections, but does not respond to calls: check whether it is
-			stopped or hangs (its disk, its memory), and what it logged last; it has lost nothing
+			stopped or hung (disk, memory), and the last lines of its log; it has lost nothing
 		> the host of {{name .}} :: stop the process first, with kill -9 if it does not exit: what it
 			has acknowledged is on its disk, and a second process could not open its data`,
 	cause.NoLeader: `
@@ -430,7 +432,7 @@ func (r *recovery) render(text string, data any) string {
 	var out strings.Builder
 	t := template.Must(template.New("").Funcs(r.templateFuncs()).Parse(text))
 	if err := t.Execute(&out, data); err != nil {
-		panic(fmt.Sprintf("cli: a disaster cannot be described: %v", err)) // a bug in the table
+		panic(fmt.Sprintf("cli: cannot describe a disaster: %v", err)) // a bug in the table
 	}
 	return out.String()
 }

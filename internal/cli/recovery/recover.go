@@ -49,9 +49,9 @@ Exit codes: 0 nothing to recover, or everything repaired; 9 something is wrong a
 			"recover --data-dir /var/lib/leasehold --lost b,c --yes",
 		Flags: func(fs *pflag.FlagSet) {
 			fs.BoolVar(&r.yes, "yes", false, "repair what can be repaired from this host")
-			fs.StringVar(&r.dataDir, "data-dir", "", "data directory of the member of this host")
+			fs.StringVar(&r.dataDir, "data-dir", "", "data directory of the member on this host")
 			fs.StringVar(&r.member, "member", "",
-				"name or ID of the member of this host, if its data does not contain it")
+				"name or ID of the member on this host, if its data does not contain it")
 			fs.StringSliceVar(&r.lost, "lost", nil,
 				"names or IDs of the members whose data is lost for good")
 		},
@@ -152,8 +152,8 @@ func (r *recovery) notes() (out []string) {
 	case r.is(rewind.Running) && !r.ofAnother() && (r.own != nil || r.dir.Member == 0):
 		out = append(out, r.user())
 	case r.is(rewind.Empty) && r.own == nil:
-		out = append(out, r.dir.Path+" has no data, and all members respond: it is for a new "+
-			"member, or --data-dir is wrong")
+		out = append(out, r.dir.Path+" has no data, and all members respond: the directory is for "+
+			"a new member, or --data-dir is wrong")
 	}
 	for _, x := range r.cluster.Others {
 		if x.Error != "" {

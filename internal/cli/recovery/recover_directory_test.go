@@ -64,7 +64,7 @@ func TestDiagnoseDirectory(t *testing.T) {
 		change func(*recovery)
 		want   []string
 		own    bool   // --yes performs a repair
-		err    string // set instead of want
+		err    string // expected error, in place of want
 	}{
 		"serves, and does not run": {silent(rewind.Sound), []string{
 			"the member is not running", "up to revision 17", "start it as usual",
@@ -173,7 +173,7 @@ func TestDiagnoseDirectory(t *testing.T) {
 			r.cluster.Members[2].Error = "refused"
 		}, []string{
 			"the member's disk is lost", "its disk is mounted", "which member's directory /d is",
-			"only if it is that of m3 (m3:2379): leasehold recover " +
+			"only if it belongs to m3 (m3:2379): leasehold recover " +
 				"--endpoints http://m1:2379,http://m2:2379 --data-dir /d --member m3 --yes",
 		}, false, ""},
 		"lost disk of one of two": {func(r *recovery) {

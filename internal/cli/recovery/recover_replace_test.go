@@ -56,7 +56,7 @@ func TestReplaceRechecksCluster(t *testing.T) {
 		"as told":               {roster{Cluster: 0xc, Members: []uint64{1, 2}}, false, []uint64{1}, ""},
 		"gone meanwhile":        {roster{Cluster: 0xc, Members: []uint64{2}}, false, nil, ""},
 		"gone, as told":         {roster{Cluster: 0xc, Members: []uint64{2}}, true, nil, ""},
-		"the list was old":      {roster{Cluster: 0xc, Members: []uint64{1, 2}}, true, nil, "does have member"},
+		"the list was old":      {roster{Cluster: 0xc, Members: []uint64{1, 2}}, true, nil, "now has member"},
 		"it is another cluster": {roster{Cluster: 0xd, Members: []uint64{1, 2}}, false, nil, "cluster d"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -26,7 +26,7 @@ func threeMembers() *cluster.State {
 	return s
 }
 
-// fails makes x fail for the given cause. The wording of the error is irrelevant.
+// fails gives x an error with the given cause. The wording of the error is irrelevant.
 func fails(x *cluster.Member, why cause.Code) { x.Error, x.Cause = "it is so", why }
 
 // causesOf returns the causes of disasters.
@@ -62,7 +62,7 @@ func TestDiagnose(t *testing.T) {
 			r.cluster.Members[1].Reports = []cluster.SelfReport{{Code: cause.DiskFull, Text: "writes are refused"}}
 		}, []string{
 			"DISK_FULL", "the disk is full",
-			"m2 (m2:2379): a follower forwards writes", "leader refuses them; the others have space",
+			"m2 (m2:2379): a follower forwards writes", "leader rejects them; the others have space",
 			"this is not the quota", "without a restart", "to do on the host of m2 (m2:2379): make room",
 		}},
 		"all disks full": {func(r *recovery) {
@@ -80,7 +80,7 @@ func TestDiagnose(t *testing.T) {
 		}},
 		"something else reported": {func(r *recovery) {
 			r.cluster.Members[1].Reports = []cluster.SelfReport{{Text: "it smokes"}}
-		}, []string{"REPORTED", "a member reports something", "m2 (m2:2379): it smokes"}},
+		}, []string{"REPORTED", "a member reports a problem", "m2 (m2:2379): it smokes"}},
 		"cut off": {func(r *recovery) { r.cluster.Members[1].Leader = 0 }, []string{
 			"NO_LEADER", "a member is cut off", "m2 (m2:2379) responds, but has no leader", "peer URLs",
 		}},
@@ -89,7 +89,7 @@ func TestDiagnose(t *testing.T) {
 			r.cluster.Alarmed["NOSPACE"] = []uint64{1}
 		}, []string{
 			"TWO_CLUSTERS", "the endpoints belong to 2 clusters", "cluster c: m1 (m1:2379), m3 (m3:2379)",
-			"cluster d: m2 (m2:2379)", "nothing is done",
+			"cluster d: m2 (m2:2379)", "recover changes none of them",
 			"recover --endpoints m1:2379,m3:2379  # of cluster c", "--endpoints m2:2379  # of cluster d",
 			"it has founded a cluster of its own",
 		}},
@@ -98,7 +98,7 @@ func TestDiagnose(t *testing.T) {
 			r.cluster.Others = []*cluster.Member{{Name: "x:1", Endpoint: "x:1", Cluster: 0xd}}
 		}, []string{"the endpoints belong to 2 clusters", "cluster d: x:1", "--endpoints x:1  #"}},
 		"hangs": {func(r *recovery) { fails(r.cluster.Members[2], cause.Hangs) }, []string{
-			"HANGS", "a member does not respond", "m3 (m3:2379): a process accepts connections", "hangs",
+			"HANGS", "a member does not respond", "m3 (m3:2379): a process accepts connections", "hung",
 			"to do on the host of m3 (m3:2379): stop the process first",
 		}},
 		"damaged": {func(r *recovery) {

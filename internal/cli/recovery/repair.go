@@ -119,7 +119,7 @@ func (r *recovery) leave(d *disaster) error {
 		case !has:
 			return nil
 		case r.own == nil:
-			return fmt.Errorf("the cluster does have member %x: run recover again", id)
+			return fmt.Errorf("the cluster now has member %x: run recover again", id)
 		}
 		if _, err := c.MemberRemove(ctx, id); err != nil {
 			return fmt.Errorf("remove %s from the cluster: %w", nameOf(r.own), err)

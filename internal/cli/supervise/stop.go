@@ -65,8 +65,8 @@ func (s *Supervisor) startedWatchdog() guard {
 		}
 		s.watchdog = w
 		if err != nil {
-			s.Warnf("Warning: commands are not killed in time while this process is stopped, "+
-				"since the watchdog cannot be started: %v\n", err)
+			s.Warnf("Warning: cannot start the watchdog, so commands are not killed in time "+
+				"while this process is stopped: %v\n", err)
 		}
 	})
 	return s.watchdog

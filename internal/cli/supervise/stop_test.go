@@ -139,7 +139,7 @@ func TestNoWatchdog(t *testing.T) {
 		}
 	}
 	a.EndMessages()
-	if got := strings.Count(errs.String(), "watchdog cannot be started"); got != 1 {
+	if got := strings.Count(errs.String(), "cannot start the watchdog"); got != 1 {
 		t.Errorf("%d warnings: %s", got, errs.String())
 	}
 }

@@ -90,7 +90,7 @@ func TestWatchdog(t *testing.T) {
 	w.arm(12, far)
 	w.arm(13, far)
 	w.disarm(12)
-	w.arm(11, time.Now()) // its deadline was extended and passes now
+	w.arm(11, time.Now()) // its deadline changes to now
 	if g := <-killed; g != 11 {
 		t.Errorf("group %d is killed, want 11", g)
 	}

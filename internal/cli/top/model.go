@@ -237,7 +237,7 @@ func (m *Model) View() tea.View {
 func (m *Model) head() []string {
 	now := m.history.newest()
 	if len(m.history) == 0 {
-		return []string{"leasehold top  " + readable.Readable(m.title) + "  asking"}
+		return []string{"leasehold top  " + readable.Readable(m.title) + "  querying"}
 	}
 	t := m.history.total()
 	answer, leader := 0, "none"
@@ -260,7 +260,7 @@ func (m *Model) head() []string {
 		fmt.Sprintf("leasehold top  %s  %s  members %d of %d  leader %s", readable.Readable(m.title),
 			now.Verdict, answer, len(now.Members), leader),
 		rates,
-		fmt.Sprintf("sync p99 %s  expiry late p99 %s  overdue %s  lag %s",
+		fmt.Sprintf("sync p99 %s  expiry delay p99 %s  overdue %s  lag %s",
 			seconds(t.sync), seconds(t.late), short(t.overdue), humanize.Comma(int64(t.lag))),
 	}
 	switch {

@@ -63,7 +63,7 @@ func shows(t *testing.T, m *Model, want ...string) {
 func TestScreen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(Options{Title: "a:2379", Pane: "leases", Ask: func() tea.Msg { return nil }})
-		shows(t, m, "a:2379  asking")
+		shows(t, m, "a:2379  querying")
 		m.Update(tea.WindowSizeMsg{Width: 100, Height: 20})
 		m.Update(at(1))
 		shows(t, m, "granted -")

@@ -14,7 +14,7 @@ type attempts struct{ *prometheus.CounterVec }
 func newAttempts(r prometheus.Registerer) attempts {
 	a := attempts{prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "leasehold", Name: "logins_total",
-		Help: "Logins by password: accepted, refused, limited because too many were refused " +
+		Help: "Password logins: accepted, refused, limited because too many were refused " +
 			"before, or failed because the member could not check the password.",
 	}, []string{"outcome"})}
 	for _, outcome := range []string{"accepted", "refused", "limited", "failed"} {

@@ -170,7 +170,7 @@ func TestLogIn(t *testing.T) {
 		}
 	}
 	canceled, cancel := context.WithCancel(t.Context())
-	cancel() // makes anything that waits fail
+	cancel() // so that any wait fails
 	long := strings.Repeat("x", login.MaxName+1)
 	if _, err := l.LogIn(canceled, long, "x"); !errors.Is(err, login.ErrRefused) {
 		t.Errorf("a long name: %v", err)
@@ -385,7 +385,7 @@ func TestBoundStreamUser(t *testing.T) {
 }
 
 // TestCommonNameStreamUser covers a stream whose user comes from the common name of a certificate.
-// The stream lasts as long as the bindings let that certificate represent that user.
+// The caller is valid as long as the bindings map the certificate to that user.
 func TestCommonNameStreamUser(t *testing.T) {
 	b := newBound(t, newIssuer(t), true)
 	s, err := b.open(withCertificate(t.Context(), &x509.Certificate{

@@ -161,7 +161,7 @@ func (l *Logins) issued(ctx context.Context, token string) (who identified, ours
 	}
 	if err != nil {
 		l.refusedToken.Do(func() {
-			l.log.Warn("a token of an issuer was refused", "error", err, "caller", api.Caller(ctx))
+			l.log.Warn("rejected an issuer's token", "error", err, "caller", api.Caller(ctx))
 		})
 		return identified{}, true, login.ErrInvalid
 	}
@@ -169,7 +169,7 @@ func (l *Logins) issued(ctx context.Context, token string) (who identified, ours
 		return who, true, nil
 	}
 	l.refusedToken.Do(func() {
-		l.log.Warn("a valid token of an issuer matches no binding",
+		l.log.Warn("a valid token from an issuer matches no binding",
 			"subject", e.Subject(), "caller", api.Caller(ctx))
 	})
 	return identified{}, true, access.ErrPermissionDenied

@@ -20,7 +20,7 @@ func (l *Logins) CheckRelay(ctx context.Context) error {
 // errRelayedRoot rejects a certificate presented through a relay if its principal has the role
 // root.
 var errRelayedRoot = status.Error(codes.PermissionDenied, "leasehold: a relay does not vouch for "+
-	"certificates of principals that have the role root; connect to a member, or log in")
+	"certificates of principals with the role root; connect to a member, or log in")
 
 // Impersonate implements relayed.Options.Speak.
 func (l *Logins) Impersonate(relay, call context.Context) (context.Context, error) {

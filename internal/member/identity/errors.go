@@ -65,8 +65,8 @@ var ErrLost = errors.New("server: the cluster expects this member to have differ
 
 // ErrContradicted is wrapped by the error that a member returns when it stops because another
 // member contradicts its log.
-var ErrContradicted = errors.New("server: stopped, because another member contradicts this " +
-	"member's disk")
+var ErrContradicted = errors.New("server: stopped, because a message from another member " +
+	"contradicts this member's data")
 
 // LostData returns the error for a member that has lost its data. It includes a remedy.
 func LostData(dir string) error {
@@ -85,8 +85,8 @@ func RolledBack(err error, dir string) error {
 		note := fmt.Sprintf("%s: %v\n", time.Now().UTC().Format(time.RFC3339), err)
 		err = damaged{errors.Join(err, leaveNote(dir, storage.RolledBack, note))}
 	}
-	return fmt.Errorf("%w: an older state was restored to it, it is a copy of another member's, "+
-		"or strangers can reach the peer URLs (keep them out with --peer-cert-file or "+
+	return fmt.Errorf("%w: an older state was restored, the data is a copy of another member's, "+
+		"or outsiders can reach the peer URLs (keep them out with --peer-cert-file or "+
 		"--peer-token-file). If the disk is at fault, remove %s and start the member with --join ADDRESS "+
 		"--replace, where ADDRESS is another member's: %w", ErrContradicted, dir, err)
 }

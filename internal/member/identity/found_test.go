@@ -47,7 +47,7 @@ func TestFoundingIsRepeatable(t *testing.T) {
 		t.Fatal(err)
 	}
 	id, _ := disk.Identity()
-	if err := disk.Close(); err != nil { // the founding gets no further
+	if err := disk.Close(); err != nil { // the founding stops here
 		t.Fatal(err)
 	}
 	b, err := Open(c, transport.Way{})

@@ -201,7 +201,7 @@ func (p *Peers) Admit(v transport.Visitor) error {
 	}
 	err := p.recognize(member, v.Incarnation)
 	if errors.Is(err, transport.ErrLost) && p.shouldLog(member) {
-		p.c.Logger.Error("refused a member that returned with different data; replace it with "+
+		p.c.Logger.Error("rejected a member that returned with different data; replace it with "+
 			"leasehold serve --join --replace",
 			"member", fmt.Sprintf("%x", member))
 	}
@@ -228,24 +228,26 @@ func (p *Peers) Expelled(by uint64, why error) {
 	if errors.Is(why, transport.ErrLost) && !known && len(v.Members) > 0 && p.Assembled() {
 		// The other member might be from before a restore that it does not know about.
 		if p.shouldLog(by) {
-			p.c.Logger.Error("a member that is not in this cluster refused this one, which it "+
-				"remembers with different data; stop that member", "member", fmt.Sprintf("%x", by))
+			p.c.Logger.Error("a member that is not in this cluster rejected this one, "+
+				"because it expects different data; stop that member",
+				"member", fmt.Sprintf("%x", by))
 		}
 		return
 	}
 	if errors.Is(why, transport.ErrCopy) {
-		p.c.Stop(fmt.Errorf("member %x refuses this process: %w", by, copiedData(p.c.Dir)))
+		p.c.Stop(fmt.Errorf("member %x rejects this process: %w", by, copiedData(p.c.Dir)))
 		return
 	}
 	if errors.Is(why, transport.ErrLost) {
-		p.c.Stop(fmt.Errorf("member %x refuses this one: %w", by, LostData(p.c.Dir)))
+		p.c.Stop(fmt.Errorf("member %x rejects this one: %w", by, LostData(p.c.Dir)))
 		return
 	}
 	if errors.Is(why, transport.ErrVersion) {
-		p.c.Stop(Foreign(fmt.Errorf("member %x refuses this one: %w", by, why), p.c.Dir))
+		p.c.Stop(Foreign(fmt.Errorf("member %x rejects this one: %w", by, why), p.c.Dir))
 		return
 	}
-	p.c.Logger.Warn("another member says that this one was removed", "member", fmt.Sprintf("%x", by))
+	p.c.Logger.Warn("another member reports that this one was removed",
+		"member", fmt.Sprintf("%x", by))
 	p.c.Stop(ErrRemoved)
 }
 
@@ -260,15 +262,15 @@ func (p *Peers) Copied(member uint64) {
 	if member == p.self.Member {
 		p.lastCopied.Store(time.Now().UnixMilli())
 		p.ownCopyLogged.Do(func() {
-			p.c.Logger.Error("another process with this member's identity was refused: a copy of this "+
-				"member's data directory is in use. Find that process, stop it and remove its data "+
-				"directory", "member", id, "data-dir", p.c.Dir)
+			p.c.Logger.Error("another process with this member's identity was rejected: a copy of "+
+				"this member's data directory is in use. Find that process, stop it and remove its "+
+				"data directory", "member", id, "data-dir", p.c.Dir)
 		})
 		return
 	}
 	p.copiesLogged.Do(func() {
 		p.c.Logger.Error("two processes have the identity of one member; the later one was "+
-			"refused. A copy of that member's data directory is in use: find that process, stop "+
+			"rejected. A copy of that member's data directory is in use: find that process, stop "+
 			"it and remove its data directory", "member", id)
 	})
 }
@@ -302,10 +304,10 @@ func (p *Peers) Claimed(cluster, by uint64) {
 		return
 	}
 	if p.shouldLog(cluster) {
-		p.c.Logger.Error("a member of another cluster takes this one for a member of its cluster: "+
-			"one of them has an address that the other used to have, or they tried to found one "+
-			"cluster with different --initial-cluster; in that case restart both with the same "+
-			"--initial-cluster and empty data directories",
+		p.c.Logger.Error("a member of another cluster mistakes this one for a member of its "+
+			"cluster: one of them has an address that the other used to have, or they tried to "+
+			"found one cluster with different values of --initial-cluster; in that case, restart "+
+			"both with the same --initial-cluster and empty data directories",
 			"cluster", fmt.Sprintf("%x", cluster), "member", fmt.Sprintf("%x", by))
 	}
 }

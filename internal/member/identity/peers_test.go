@@ -31,9 +31,9 @@ func newPeers(t *testing.T, view *fsm.View, stop func(error)) *Peers {
 }
 
 // TestClaimExpires checks that another cluster's claim to a member, which might have been a
-// mistake, is dropped if it is not repeated for ten minutes (young). A cluster that claims the
-// member after that is itself mistaken. A member stopped earlier keeps the claim. The claim is on
-// the member's disk, and time is virtual.
+// mistake, is dropped if it is not repeated within ten minutes (the constant young). A cluster that
+// claims the member after that is itself mistaken. A member stopped earlier keeps the claim. The
+// claim is on the member's disk, and time is virtual.
 func TestClaimExpires(t *testing.T) {
 	p := newPeers(t, fsm.New(fsm.Config{}).View(), nil)
 	if !p.claim(time.Now()) {

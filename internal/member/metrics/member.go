@@ -114,11 +114,11 @@ func (m *Metrics) counters(of *Member) []scraped {
 			func() float64 { return float64(of.State().NearMisses) }),
 		ownMetric("cache_invalidations_total", "Invalidations sent since this member became the leader.",
 			func() float64 { return float64(of.State().Caches.Sent) }),
-		ownMetric("caches_outlived_total", "Caches that writes waited for until their leases ended, "+
-			"since this member became the leader.",
+		ownMetric("caches_outlived_total", "Caches whose leases ended while writes waited for "+
+			"them, since this member became the leader.",
 			func() float64 { return float64(of.State().Caches.Outlived) }),
 		ownMetric("copied_members_total", "Number of times that a second process with a member's identity "+
-			"was refused, as seen by this member. The log names both processes.",
+			"was rejected, as seen by this member. The log names both processes.",
 			func() float64 { return float64(of.Copied()) }),
 		ownMetric("panics_total", "Calls that panicked and were aborted. The log has the stack traces.",
 			func() float64 { return float64(of.Panics()) }),
@@ -160,8 +160,8 @@ func stateGauges(of *Member) []scraped {
 		ownMetric("storage_version", "Newest cluster version that the data on disk needs: "+
 			"a release that supports it can start on the data.",
 			func() float64 { return float64(of.StorageVersion()) }),
-		ownMetric("disk_full", "1 while the disk is full. A follower then forwards writes, a leader "+
-			"refuses them.", func() float64 { return oneIf(of.DiskFull()) }),
+		ownMetric("disk_full", "1 while the disk is full. A follower then forwards writes; a "+
+			"leader rejects them.", func() float64 { return oneIf(of.DiskFull()) }),
 		alarm(of, fsm.NoSpace, "NOSPACE"), alarm(of, fsm.Corrupt, "CORRUPT"),
 	}
 }

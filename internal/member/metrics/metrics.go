@@ -77,8 +77,8 @@ func New(log *slog.Logger, more ...prometheus.Collector) *Metrics {
 	m.promotions = m.counter("promotions_total", "Number of times that this member was promoted and "+
 		"began to time leases.")
 	m.installed = m.counter("snapshots_installed_total", "Snapshots received from other members.")
-	m.Jumps = m.counter("clock_jumps_total", "Clock jumps and pauses of this process. If it led, "+
-		"every lease got its full TTL again.")
+	m.Jumps = m.counter("clock_jumps_total", "Clock jumps and pauses of this process. If it was "+
+		"the leader, every lease got its full TTL again.")
 	m.elections = m.counter("elections_total", "Elections started by this member.")
 	m.silences = m.counter("member_silences_total", "Number of times that this member considered "+
 		"another one unresponsive, because it neither sent nor responded within its limit.")

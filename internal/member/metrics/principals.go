@@ -33,7 +33,7 @@ var (
 			"named (--metrics-principals); all others are counted together, without a name.",
 		principalLabels, nil)
 	limitRefusals = prometheus.NewDesc("leasehold_limit_refusals_total",
-		"Requests refused by a limit at this member. The principals refused first are named "+
+		"Requests rejected by a limit at this member. The principals rejected first are named "+
 			"(--metrics-principals); all others are counted together, without a name.",
 		principalLabels, nil)
 )

@@ -71,9 +71,9 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// entry proposes one entry, for which eight commands are expected. There are had pending commands
-// when the log becomes free, and came when the entry is proposed. It reports whether there was a
-// delay.
+// entry proposes one entry, for which eight commands are expected. had is the number of pending
+// commands when the log becomes free, and came is the number when the entry is proposed. It reports
+// whether there was a delay.
 func (d *Delay) entry(had, came int) (delayed bool) {
 	for range 8 - had {
 		d.Answered(0)
@@ -84,7 +84,7 @@ func (d *Delay) entry(had, came int) (delayed bool) {
 	return delayed
 }
 
-// TestFailures checks that if less than half of the expected callers arrive, the next entries are
+// TestFailures checks that if fewer than half of the expected callers arrive, the next entries are
 // not delayed. The number of undelayed entries grows with each consecutive failure, up to 30. It is
 // reset once at least half of the callers arrive.
 func TestFailures(t *testing.T) {

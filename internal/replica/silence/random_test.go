@@ -28,7 +28,7 @@ type other struct {
 	asked    lease.Instant // when it was first asked since its last message; 0 if not asked
 	again    lease.Instant // when it was last asked
 	lastSeen lease.Instant
-	stops    lease.Instant // until when it sends nothing
+	stops    lease.Instant // it sends nothing until then
 	silent   bool
 }
 

@@ -13,8 +13,8 @@ import (
 
 // TestScenarios runs the scenarios in testdata, which show when members are probed, silent and
 // lost, and how limits adapt. Each line has an instant and an event: a message, an answer or a
-// look. "run" looks whenever the Watch requests it, up to an instant. Run with -rewrite to update
-// them.
+// look. "run" performs every look that the Watch requests, up to an instant. Run with -rewrite to
+// update the files.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var p player
@@ -142,8 +142,8 @@ func TestNoMembers(t *testing.T) {
 	}
 }
 
-// TestWorst checks that the largest of several measurements is used. Each measurement counts for at
-// least memory and at most twice that.
+// TestWorst checks that the largest of several measurements is used. Each measurement is remembered
+// for at least the duration memory, and for less than twice that.
 func TestWorst(t *testing.T) {
 	type note struct {
 		took lease.TTL
@@ -178,7 +178,7 @@ func TestWorst(t *testing.T) {
 }
 
 // TestFastHeartbeats checks that a member has 100 ms to answer, no matter how short the heartbeat
-// interval is and how fast it answered before.
+// interval is or how quickly it answered before.
 func TestFastHeartbeats(t *testing.T) {
 	w := New(Config{Heartbeat: 40, Most: 1000})
 	w.Follow([]uint64{2}, 1)

@@ -144,7 +144,7 @@ class Login:
         if code == grpc.StatusCode.FAILED_PRECONDITION and "not enabled" in details:
             return None
         if code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNAUTHENTICATED):
-            return NotLoggedInError(f"login of user {self.user!r} refused: {details}")
+            return NotLoggedInError(f"login as user {self.user!r} was rejected: {details}")
         raise e
 
 

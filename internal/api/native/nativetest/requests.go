@@ -87,7 +87,7 @@ func Requests(of Subject) (map[string]Request, error) {
 	add := func(name protoreflect.Name, r Request) error {
 		var ok bool
 		if r.Body, ok = samples[name]; !ok {
-			return fmt.Errorf("there is no sample of a %s: add one", name)
+			return fmt.Errorf("no sample of %s exists: add one", name)
 		}
 		all[string(name)] = r
 		return nil

@@ -63,7 +63,7 @@ export function judge({ health, status, metrics, members }) {
   const quota = Number(status?.dbSizeQuota || 0);
   const state = Number(status?.dbSizeInUse || 0);
   if (quota > 0 && state > fullPart * quota) {
-    reasons.push("the state takes " + Math.floor((state * 100) / quota) + "% of the quota");
+    reasons.push("the state uses " + Math.floor((state * 100) / quota) + "% of the quota");
   }
   for (const { labels, value } of metrics("leasehold_alarm")) {
     if (value > 0) reasons.push("alarm: " + labels.alarm);

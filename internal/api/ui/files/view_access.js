@@ -107,7 +107,7 @@ const Login = () => html`<div class="logins">
   }]}><h2>Log in with a token</h2><//></div>`;
 
 // evidences are the ways in which the member identifies a principal.
-const evidences = { TOKEN: "token", ISSUER_TOKEN: "token of an issuer", CERTIFICATE: "certificate" };
+const evidences = { TOKEN: "token", ISSUER_TOKEN: "token from an issuer", CERTIFICATE: "certificate" };
 
 // known shows how a principal was identified.
 const known = ({ evidence = "", bound, is_user: user }) => evidences[evidence.slice("EVIDENCE_".length)] +

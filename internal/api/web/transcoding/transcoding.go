@@ -66,7 +66,8 @@ func register(
 	}
 	for _, b := range append([]*annotations.HttpRule{rule}, rule.GetAdditionalBindings()...) {
 		if b.GetPost() == "" || b.GetBody() != "*" || d.IsStreamingClient() && !d.IsStreamingServer() {
-			return fmt.Errorf("transcoding: %s is not posted with its request as the body", d.FullName())
+			return fmt.Errorf("transcoding: %s must use POST with the request as the body",
+				d.FullName())
 		}
 		m := &method{
 			mux: mux, conn: conn, path: b.GetPost(), in: in, out: out,
