@@ -93,7 +93,7 @@ func TestManifest(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"":   "unexpected end",
-		"{}": `the format is ""`,
+		"{}": `the format in leasehold.json is ""`,
 		`{"format":"leasehold backups 2","cluster":"1"}`:                `"leasehold backups 2"`,
 		`{"format":"leasehold backups 1","cluster":"x1"}`:               "x1",
 		`{"format":"leasehold backups 1","cluster":"1","restore":"x2"}`: "x2",

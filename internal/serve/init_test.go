@@ -39,7 +39,7 @@ func TestInitAddressInUse(t *testing.T) {
 		c.SetArgs([]string{"--data-dir", dir, "--join", join})
 		return c.Execute()
 	}
-	if err := found(l.Addr().String()); err == nil || !strings.Contains(err.Error(), "listens") {
+	if err := found(l.Addr().String()); err == nil || !strings.Contains(err.Error(), "something is listening") {
 		t.Errorf("beside a stranger: %v", err)
 	}
 	if _, err := os.Stat(dir); err == nil {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Like TCP, a dial sends a SYN again if it gets no response. It gives up after a number of SYNs, not
-// after a time: a test in real time can be paused, and its packets are late but not lost.
+// Like TCP, a dial sends a SYN again if it gets no response. It gives up after a number of SYNs and
+// not after a time, because a test in real time can be paused: its packets are late, but not lost.
 const (
 	maxSYNs    = 5
 	retransmit = 200 * time.Millisecond

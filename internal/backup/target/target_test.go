@@ -492,9 +492,9 @@ func TestOpenRefuses(t *testing.T) {
 		"s3://id:secret@bucket":          "must not contain credentials",
 		"s3://b":                         "shorter than 3",
 		"s3://bbb?secret_key=secret":     "unknown parameter",
-		"s3://bbb?endpoint=host:9000":    "not http://HOST:PORT",
-		"s3://bbb?endpoint=http://a:s@h": "not http://HOST:PORT",
-		"s3://bbb?endpoint=http://h/sub": "not http://HOST:PORT",
+		"s3://bbb?endpoint=host:9000":    "must be http://HOST:PORT",
+		"s3://bbb?endpoint=http://a:s@h": "must be http://HOST:PORT",
+		"s3://bbb?endpoint=http://h/sub": "must be http://HOST:PORT",
 		"s3://id:secret%zz@bucket":       "cannot parse the URL",
 		"gs://id:secret@bucket":          "s3://BUCKET",
 	} {
