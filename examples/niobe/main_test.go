@@ -39,10 +39,10 @@ func TestOldPrimary(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.adopt(config{Replicas: []string{"b"}, revision: 2})
-	if err := r.take(old, "two"); !errors.Is(err, errOld) {
+	if err := r.take(old, "two"); !errors.Is(err, errConfig) {
 		t.Errorf("a value: %v", err)
 	}
-	if err := r.renew(old, "two"); !errors.Is(err, errOld) {
+	if err := r.renew(old, "two"); !errors.Is(err, errConfig) {
 		t.Errorf("a beacon: %v", err)
 	}
 	if value, err := r.read(); value != "one" || err != nil {

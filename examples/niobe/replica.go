@@ -13,7 +13,7 @@ import (
 var (
 	errCutOff = errors.New("the replica is cut off")
 	errLease  = errors.New("not the primary, or missing a lease from a secondary")
-	errOld    = errors.New("the replica has a different configuration")
+	errConfig = errors.New("the replica has a different configuration")
 )
 
 // granted is the ID of the only lease granted by a secondary.
@@ -148,7 +148,7 @@ func (r *replica) renew(c config, value string) error {
 	case r.cut:
 		return errCutOff
 	case r.config.revision != c.revision:
-		return errOld
+		return errConfig
 	}
 	if r.behind {
 		r.value, r.behind = value, false
@@ -206,7 +206,7 @@ func (r *replica) take(c config, value string) error {
 	case r.cut:
 		return errCutOff
 	case r.config.revision != c.revision:
-		return errOld
+		return errConfig
 	}
 	r.value = value
 	return nil

@@ -85,7 +85,7 @@
 //	            64 count only; key, [end], [revision sv], [limit sv], [least and largest mod and
 //	            create revision, sv each], [order, one byte, 0 to 5]
 //	range       of a hold: key text, end text
-//	permission  kind (one byte: of keys 0 read, 1 write, 2 both; of names of leases 16 see,
+//	permission  kind (one byte: of keys 0 read, 1 write, 2 both; of lease names 16 see,
 //	            17 hold, 18 manage), key, end
 //	limits      scope (one byte: 0 everyone, 1 a role, 2 a user), its name text, list of resource
 //	            (one byte: 0 leases, 1 keys on leases, 2 bytes, 3 rate) and limit sv (0 if none is

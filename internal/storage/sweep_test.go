@@ -62,7 +62,7 @@ func small(t *testing.T, closed bool) (*crashfs.FS, *model) {
 	snapshot(20, 20)
 	add(21, 28, 25)
 	snapshot(25, 0)
-	add(29, 36, 25) // later commits do not imply these commits
+	add(29, 36, 25) // appended, but not committed
 	if closed {
 		fatal(t, d.Close())
 	} else {

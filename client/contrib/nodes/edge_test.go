@@ -156,7 +156,7 @@ func TestTakeAfterChange(t *testing.T) {
 				func(set string) { put(set+"/order", "other") },
 				func(set string) { put(set+"/order", "n") },
 			},
-			"the order is void": {
+			"the order is canceled": {
 				func(set string) { put(set+"/order", "n") },
 				func(set string) { remove(set + "/order") },
 				func(string) {},
@@ -184,7 +184,7 @@ func TestTakeAfterChange(t *testing.T) {
 					ID: "n", TTL: time.Minute,
 				})
 				got := rig.Async(func() (*nodes.Primacy, error) { return n.Primary(ctx) })
-				if name != "the order is void" {
+				if name != "the order is canceled" {
 					<-waits
 				}
 				x.after(name)

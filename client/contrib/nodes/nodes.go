@@ -161,8 +161,8 @@ func (s *Set) Forget(ctx context.Context, id string) error {
 // ignores the order, Switch waits until its lease has ended, so there are never two primaries. No
 // other node takes the role in the meantime.
 //
-// If the node goes down, Switch returns ErrDown, and the order becomes void. If ctx ends, the order
-// remains.
+// If the node goes down, Switch returns ErrDown, and the order is canceled. If ctx ends, the order
+// stays in effect.
 func (s *Set) Switch(ctx context.Context, id string) error {
 	for p := (tries.Change{}); ; {
 		done, err := s.orderSwitch(ctx, id)

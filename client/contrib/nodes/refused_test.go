@@ -171,9 +171,9 @@ func TestUnknownOutcome(t *testing.T) {
 	})
 }
 
-// TestOrderVoid makes a node leave while the outcome of an order to switch to it is unknown. The
-// order is attached to the node's lease, so it is void even if it was recorded.
-func TestOrderVoid(t *testing.T) {
+// TestOrderCanceled makes a node leave while the outcome of an order to switch to it is unknown. The
+// order is attached to the node's lease, so it is canceled even if it was recorded.
+func TestOrderCanceled(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
 		ctx := rig.Soon(t)

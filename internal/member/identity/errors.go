@@ -70,7 +70,7 @@ var ErrContradicted = errors.New("server: stopped, because a message from anothe
 
 // LostData returns the error for a member that has lost its data. It includes a remedy.
 func LostData(dir string) error {
-	return fmt.Errorf("%w: without it the member would deny what it has acknowledged. Start it "+
+	return fmt.Errorf("%w: without it the member would lack data that it has acknowledged. Start it "+
 		"with its own data. If that is lost, remove %s and start it with --join ADDRESS "+
 		"--replace, where ADDRESS is another member's: this removes the lost member and adds a "+
 		"new one in its place", ErrLost, dir)

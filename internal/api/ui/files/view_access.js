@@ -41,14 +41,14 @@ async function rights() {
   return out;
 }
 
-// Roles shows the permissions of roles on keys, and on names of leases if they are known.
+// Roles shows the permissions of roles on keys, and on lease names if they are known.
 function Roles({ roles, names, title }) {
   const keys = ({ role, perm }) => (role === "root" ? "everything" : !perm ? "not told"
     : html`<ul>${perm.map((p) => html`<li>${word(p.kind || p.permType || "READ")}: ${named(range(p))}</li>`)}</ul>`);
   const leases = ({ role }) => (role === "root" ? "everything" : html`<ul>
     ${names.filter((p) => p.role === role).map((p) => html`<li>${word(p.kind)}: ${named(p.name)}${
       p.prefix ? " and all that begin with it" : ""}</li>`)}</ul>`);
-  return html`<${Table} title=${title} head=${["role", "keys"].concat(names ? "names of leases" : [])}
+  return html`<${Table} title=${title} head=${["role", "keys"].concat(names ? "lease names" : [])}
     rows=${roles.map((r) => [named(r.role), keys(r)].concat(names ? leases(r) : []))} />`;
 }
 
