@@ -78,8 +78,8 @@ func ThumbChain(of Holder, factor float64, n int) ([]Holder, error) {
 	return out, nil
 }
 
-// ChainAdvice explains a chain in sentences. one is the outage of a single lease that this service
-// grants, with the same length as the first level's lease.
+// ChainAdvice explains a chain in sentences. one is the outage for a single lease that this service
+// grants and that is as long as the first level's lease.
 func ChainAdvice(chain []Level, one Outage) []string {
 	var out []string
 	for _, l := range chain {

@@ -131,9 +131,9 @@ func (t *ticket) isReady() bool {
 	}
 }
 
-// check checks by the clock that the lease is still valid, because the process may have been paused
-// (T16). It does not have to check the key. The key existed when the member reported the ticket as
-// ready, and if the key disappears, the member reports that, too.
+// check uses the clock to verify that the lease is still valid, because the process may have been
+// paused (T16). It does not have to check the key. The key existed when the member reported the
+// ticket as ready, and if the key disappears, the member reports that, too.
 func (t *ticket) check() error {
 	if err := t.ended(); err != nil {
 		return err

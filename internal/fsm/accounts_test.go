@@ -293,9 +293,9 @@ func putsBound(c Command) bool {
 		t.Then[0].Grant.Terms.Bound && t.Then[1].Put != nil
 }
 
-// checkRefused checks that a rejected command would have exceeded a limit. Space that the command
-// frees does not count within a transaction or if a bound lease ends. The exception is a put with a
-// TTL that replaces another such put.
+// checkRefused checks that a rejected command would have exceeded a limit. Space freed by the
+// command does not count if the command is part of a transaction, or if a bound lease ends. The
+// exception is a put with a TTL that replaces another such put.
 func checkRefused(t *testing.T, m *Machine, c Command, e *access.LimitError) {
 	t.Helper()
 	refreshed := e.What == access.Leases && putsBound(c)

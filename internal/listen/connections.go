@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// MostStrangers is the maximum number of strangers' connections to a client port if at least twice
-// as many files are available. An idle connection takes 24 kB.
+// MostStrangers is the maximum number of strangers' connections to a client port, provided that the
+// process may open at least twice as many files. An idle connection takes 24 kB.
 const MostStrangers = 8192
 
 // idleTime is how long a connection must have been silent before it counts as idle.

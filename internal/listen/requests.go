@@ -210,8 +210,8 @@ func (all *Requests) Options() []grpc.ServerOption {
 	}
 }
 
-// tap is called by gRPC when it has read the headers of a call, and before it reads anything else.
-// gRPC holds a lock of the connection, and no goroutine serves the call yet.
+// gRPC calls tap after it has read the headers of a call and before it reads anything else. At that
+// point, gRPC holds a lock on the connection, and no goroutine is serving the call yet.
 func (all *Requests) tap(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	at, ok := remoteOf(ctx)
 	if !ok || at.sender == nil || at.sender.isFree() {

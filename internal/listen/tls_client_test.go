@@ -168,7 +168,7 @@ type ends struct {
 }
 
 // meet performs a handshake over a loopback connection, followed by one byte from the listener. In
-// TLS 1.3 the dialer learns only then whether the listener accepted it.
+// TLS 1.3, only then does the dialer learn whether the listener accepted it.
 func meet(t *testing.T, server, client *tls.Config, host string) (e ends) {
 	t.Helper()
 	l, err := tls.Listen("tcp", "127.0.0.1:0", server)

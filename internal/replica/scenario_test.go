@@ -66,7 +66,7 @@ func (r *runner) number(word string) int64 {
 	return n
 }
 
-// do runs one command. A client request begins with the member that receives it.
+// do runs one command. A client request starts with the name of the member that receives it.
 func (r *runner) do(cmd string, w []string) error {
 	if do, ok := requests[cmd]; ok {
 		do(r, r.member(w[0]), w[1:])

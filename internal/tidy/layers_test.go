@@ -96,8 +96,8 @@ var whiteBox = []string{
 	"test/sim", "test/bubble", "test/inprocess", "test/virtual", "test/crashfs",
 }
 
-// pure lists packages that are deterministic functions of their arguments, so that the simulator
-// can repeat a run. The values are the modules that each may import in addition to the standard
+// pure lists packages whose results depend only on their arguments, so that the simulator can
+// repeat a run. The values are the modules that each may import in addition to the standard
 // library.
 var pure = map[string][]string{
 	"lease":              nil,

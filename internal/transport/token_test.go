@@ -27,9 +27,9 @@ func testToken(t *testing.T) {
 	}
 }
 
-// TestStrangerWithoutToken checks that a process with another token, or without a token, is refused
-// with an explanation on both sides. A member with a token does not communicate with a member
-// without one.
+// TestStrangerWithoutToken checks that a process with a different token, or without one, is
+// rejected, and that both sides log an explanation. A member with a token does not communicate with
+// a member without one.
 func TestStrangerWithoutToken(t *testing.T) { virtual.Test(t, testStrangerWithoutToken) }
 
 func testStrangerWithoutToken(t *testing.T) {

@@ -89,7 +89,7 @@ type index[E Event] struct {
 
 func (x *index[E]) init() { x.points = make(map[string]*place[E]) }
 
-// at appends the places that contain key to buf.
+// at appends to buf the places that contain key.
 func (x *index[E]) at(key string, buf []*place[E]) []*place[E] {
 	if p := x.points[key]; p != nil {
 		buf = append(buf, p)

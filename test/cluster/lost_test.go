@@ -70,8 +70,8 @@ func TestLostFounder(t *testing.T) {
 	}
 }
 
-// TestTwoLostFounders checks that two of three founders that lost their disks do not found another
-// cluster while the third still belongs to this one. The third member's data remains readable.
+// TestTwoLostFounders checks that, if two of three founders lose their disks, they do not form a
+// new cluster while the third still belongs to this one. The third member's data remains readable.
 func TestTwoLostFounders(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

@@ -335,9 +335,9 @@ func (o *oracle) lastEvent(index uint64) uint64 {
 	return o.lastEvents[index-firstIndex]
 }
 
-// publishedEvents checks a member's lease events after number last against the log (W1): each
-// appears once and in order. If more events occur at once than a member keeps, only the latest are
-// present, and they are not checked.
+// publishedEvents checks, against the log (W1), a member's lease events that are numbered above
+// last: each appears once and in order. If more events occur at once than a member keeps, only the
+// latest are present, and they are not checked.
 func (o *oracle) publishedEvents(member, last uint64, all fsm.LeaseEvents) uint64 {
 	if all.Last() > last+uint64(o.w.machine.LeaseEvents) {
 		o.w.cover["more events of leases than are kept"]++

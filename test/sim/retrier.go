@@ -8,8 +8,8 @@ import (
 )
 
 // retrier writes with idempotency keys. It retries unanswered writes, and sometimes repeats
-// answered ones, possibly at another member. At random, it declares all writes so far settled, even
-// if it abandoned some and copies of them are still in flight.
+// answered ones, possibly at another member. At random points, it declares that all writes so far
+// have settled, even if it has abandoned some of them and copies are still in flight.
 func (t *thread) retrier() {
 	w := t.c.w
 	for {

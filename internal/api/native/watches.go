@@ -144,7 +144,8 @@ func (w *watches) tick(now time.Time) {
 	}
 }
 
-// nextLook returns when tick may next have something to do. If ok is false, tick is not needed.
+// nextLook returns the next time at which tick might have something to do. If ok is false, tick is
+// not needed.
 func (w *watches) nextLook(now time.Time) (at time.Time, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// exclusions maps each test that may fail to the reason. A test's name also covers its subtests.
+// exclusions contains, for each test that may fail, the reason. A test's name also covers its
+// subtests.
 type exclusions map[string]string
 
 // readExclusions reads lines of the form "suite test reason" and keeps those for one suite. It
