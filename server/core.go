@@ -237,7 +237,7 @@ func (c *core) checkPeriodically() {
 	now := c.shell.Now
 	stuck, full := c.writer.stuck(c.election), c.writer.full.Load()
 	if c.shell.Beat(shell.Environment{
-		Assembled: c.peers.Assembled(), DiskStuck: stuck || full,
+		MayVote: c.peers.MayVote(), DiskStuck: stuck || full,
 	}) {
 		c.log.Warn("cannot write log entries to the disk: handing over leadership",
 			"stuck", stuck, "full", full)

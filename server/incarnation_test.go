@@ -60,7 +60,7 @@ func testFoundersWait(t *testing.T) {
 	if !log.Contains("missing=m2,m3") {
 		t.Error("the log does not say for whom it waits")
 	}
-	if first.peers.Assembled() || second.peers.Assembled() {
+	if first.peers.MayVote() || second.peers.MayVote() {
 		t.Error("two founders are a cluster")
 	}
 	begin(t, configs[2]).await(t)
@@ -168,7 +168,7 @@ func testJoinedWaitsForNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer again.Close()
-	if !again.peers.Assembled() {
+	if !again.peers.MayVote() {
 		t.Errorf("it waits for %v", again.peers.Missing())
 	}
 }

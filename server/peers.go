@@ -154,7 +154,7 @@ func (p *peers) close() {
 
 // Receive implements transport.Handler.
 func (p *peers) Receive(from uint64, data []byte) {
-	if !p.Assembled() {
+	if !p.MayVote() {
 		return // Raft will resend it
 	}
 	m, err := replica.DecodeMessage(from, p.member, data)

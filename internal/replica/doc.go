@@ -34,8 +34,8 @@
 //     for which leases the remaining time is replicated.
 //   - remotes holds the members that forward requests to this leader, and the replies that are
 //     ready for them.
-//   - changes and health (members.go, safety.go) change the membership one step at a time, if the
-//     step is safe for the cluster.
+//   - changes and health (members.go, membership_safety.go) change the membership one step at a
+//     time, if the step is safe for the cluster.
 //
 // Values that several parts read are in local.go. Only the Replica changes them.
 // docs/architecture.md shows the paths through the parts.

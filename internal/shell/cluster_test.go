@@ -152,7 +152,7 @@ func TestAlone(t *testing.T) {
 	for _, assembled := range []bool{false, true} {
 		m := startOf(t, replica.Config{ID: 1}, 1, 2, 3)
 		m.others = []*member{m, start(t), start(t)}
-		m.around.Assembled = assembled
+		m.around.MayVote = assembled
 		for range 2*election/heartbeat + 1 {
 			m.pass(heartbeat)
 			m.step()

@@ -211,8 +211,8 @@ func (s *Shell) advance() bool {
 
 // Environment is the member's environment, as observed at a heartbeat.
 type Environment struct {
-	// Assembled is set if Raft can tick: the member is not waiting for other members to start.
-	Assembled bool
+	// MayVote is set if Raft can tick: the member is not waiting for other members to start.
+	MayVote bool
 	// DiskStuck is set if the member's disk does not accept log entries.
 	DiskStuck bool
 }
@@ -224,7 +224,7 @@ type Environment struct {
 func (s *Shell) Beat(a Environment) (yields bool) {
 	s.pace.next = s.Now + s.pace.heartbeat
 	s.dirty, s.pace.stuck = true, a.DiskStuck
-	if a.Assembled {
+	if a.MayVote {
 		s.r.Tick()
 	}
 	if !s.Status.Leading || s.Now < s.pace.mayYield || !a.DiskStuck {

@@ -78,7 +78,7 @@ func startOf(t *testing.T, c replica.Config, voters ...uint64) *member {
 	}
 	m := &member{
 		t: t, r: r, log: log, clocks: Reading{Boot: 5000, Mono: 70}, sync: true,
-		before: func(Do) {}, around: Environment{Assembled: true}, view: machine.View(),
+		before: func(Do) {}, around: Environment{MayVote: true}, view: machine.View(),
 	}
 	m.s = New(Config{Replica: r, Start: m.clocks, Heartbeat: heartbeat, Election: election})
 	return m

@@ -119,7 +119,7 @@ func (p *process) do(do shell.Do) {
 		p.refreshed()
 	case shell.HeartbeatDue:
 		stuck := p.m.disk.stall() >= p.w.p.election()
-		if s.Beat(shell.Environment{Assembled: true, DiskStuck: stuck}) {
+		if s.Beat(shell.Environment{MayVote: true, DiskStuck: stuck}) {
 			p.w.injector.note(Fault{Kind: faultYield, Member: p.m.id})
 		}
 	case shell.Feed:

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -89,66 +87,6 @@ func NewPeers(c PeersConfig) *Peers {
 // Incarnation returns the incarnation of this member's data.
 func (p *Peers) Incarnation() uint64 { return p.self.Incarnation }
 
-// Assembled reports whether this member is allowed to vote and to acknowledge entries.
-func (p *Peers) Assembled() bool { return p.complete.Load() }
-
-// AwaitFounders starts waiting for the other founders, if necessary. The wait ends after the given
-// time, or when stop is called.
-func (p *Peers) AwaitFounders(wait time.Duration) (stop func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.missing) == 0 {
-		return func() {}
-	}
-	p.c.Logger.Info("founding a cluster: waiting for the other founders", "missing", p.names(),
-		"at-most", wait)
-	if wait == 0 {
-		return func() {}
-	}
-	t := time.AfterFunc(wait, func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.waited = true
-		if err := p.takePartLocked(); err != nil {
-			p.c.Logger.Error("cannot save which founders are present", "error", err)
-		}
-	})
-	return func() { t.Stop() }
-}
-
-// Missing returns the names of the founders that have not recorded this member yet.
-func (p *Peers) Missing() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.names()
-}
-
-// names is Missing for a caller that holds mu.
-func (p *Peers) names() string {
-	return strings.Join(slices.Sorted(maps.Values(p.missing)), ",")
-}
-
-// takePartLocked lets this founder take part if enough other founders have recorded it.
-func (p *Peers) takePartLocked() error {
-	n := len(p.missing)
-	if p.complete.Load() || n > p.spare || n > 0 && !p.waited {
-		return nil
-	}
-	p.noted.Assembled = true
-	if err := p.c.Disk.SavePeers(p.noted); err != nil {
-		p.noted.Assembled = false
-		return err
-	}
-	if p.complete.Store(true); n > 0 {
-		p.c.Logger.Warn("founding a cluster without unreachable members; if these members have "+
-			"already formed a cluster, stop all of them and recover its data",
-			"missing", p.names())
-		return nil
-	}
-	p.c.Logger.Info("all founders are present")
-	return nil
-}
-
 // note returns the recorded incarnation of a member. If none is recorded, it records the given one.
 func (p *Peers) note(member, incarnation uint64) (known uint64, err error) {
 	p.mu.Lock()
@@ -225,7 +163,7 @@ func (p *Peers) Met(member, incarnation uint64) error {
 func (p *Peers) Expelled(by uint64, why error) {
 	v := p.c.View()
 	_, known := v.Member(by)
-	if errors.Is(why, transport.ErrLost) && !known && len(v.Members) > 0 && p.Assembled() {
+	if errors.Is(why, transport.ErrLost) && !known && len(v.Members) > 0 && p.MayVote() {
 		// The other member might be from before a restore that it does not know about.
 		if p.shouldLog(by) {
 			p.c.Logger.Error("a member that is not in this cluster rejected this one, "+
