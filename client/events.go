@@ -54,7 +54,7 @@ func (c *Client) LeaseEvents(ctx context.Context, ask leases.Watch) (*LeaseWatch
 		}
 	}
 	if err != nil {
-		return nil, fault.In("client: events of leases", "", err)
+		return nil, fault.In("client: watch lease events", "", err)
 	}
 	return w, nil
 }
@@ -81,7 +81,7 @@ func (w *LeaseWatcher) Next(ctx context.Context) (leases.Update, error) {
 		err := w.err
 		w.mu.Unlock()
 		if err != nil {
-			return leases.Update{}, fault.In("client: events of leases", "", err)
+			return leases.Update{}, fault.In("client: watch lease events", "", err)
 		}
 		select {
 		case <-w.ready:

@@ -198,9 +198,9 @@ func (l *Lease) handOver(ctx context.Context, owner string, resumable bool) (*Gr
 // one at a time.
 func (l *Lease) ChangeTTL(ctx context.Context, ttl time.Duration) error {
 	if ttl <= 0 {
-		return fmt.Errorf("client: change ttl of lease %016x to %v: %w", l.info.ID, ttl, ErrInvalid)
+		return fmt.Errorf("client: change TTL of lease %016x to %v: %w", l.info.ID, ttl, ErrInvalid)
 	}
-	s := &spec{op: fmt.Sprintf("change ttl of lease %016x", l.info.ID), kind: numbered}
+	s := &spec{op: fmt.Sprintf("change TTL of lease %016x", l.info.ID), kind: numbered}
 	if err := l.keeper.begin(ctx, l); err != nil {
 		return s.fail(err, nil)
 	}

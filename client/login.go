@@ -122,7 +122,7 @@ func (l *logins) refused(token string, why error) error {
 	case l.user != "":
 		return why // the client will log in again
 	case l.fixed == "" && l.file == "":
-		text := ErrNotLoggedIn.Error() + ": the cluster requires a login, and none is configured"
+		text := ErrNotLoggedIn.Error() + ": the cluster requires a login, but none is configured"
 		return &plainError{text: text, err: errors.Join(ErrNotLoggedIn, why)}
 	}
 	return fmt.Errorf("%w: the token was rejected: %w", ErrNotLoggedIn, plain(why))

@@ -23,8 +23,9 @@ type otherClusterError struct {
 func (e *otherClusterError) Unwrap() error { return ErrOtherCluster }
 
 func (e *otherClusterError) Error() string {
-	return fmt.Sprintf("the endpoint belongs to cluster %x, but this client to cluster %x; "+
-		"if the endpoint is correct, restart the client with that cluster's ID, or without one",
+	return fmt.Sprintf("the endpoint belongs to cluster %x, but this client belongs to "+
+		"cluster %x; if the endpoint is correct, restart the client with that cluster's ID, "+
+		"or without one",
 		e.got, e.want)
 }
 

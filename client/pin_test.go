@@ -41,7 +41,7 @@ func TestPinnedCluster(t *testing.T) {
 		configured := inprocess.Connect(t, client.Config{ClusterID: first}, second.Endpoint())
 		for name, c := range map[string]*client.Client{"learned": learned, "configured": configured} {
 			_, err := c.Put(ctx, store.Put{Key: "k", Value: []byte("lost")})
-			own := fmt.Sprintf("but this client to cluster %x", first)
+			own := fmt.Sprintf("but this client belongs to cluster %x", first)
 			if !errors.Is(err, client.ErrOtherCluster) || !strings.Contains(err.Error(), own) ||
 				errors.Is(err, client.ErrUnknownOutcome) {
 				t.Errorf("%s: %v", name, err)

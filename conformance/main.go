@@ -47,7 +47,7 @@ func command(ctx context.Context) error {
 	flag.Func("driver", "driver to run: `LANGUAGE=COMMAND` (default: go)", func(text string) error {
 		language, cmd, ok := strings.Cut(text, "=")
 		if !ok {
-			return fmt.Errorf("%q has no command", text)
+			return fmt.Errorf("%q does not specify a command", text)
 		}
 		s.drivers[language] = strings.Fields(cmd)
 		return nil

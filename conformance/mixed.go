@@ -373,7 +373,7 @@ func (m *mixed) verdict() error {
 	}
 	stale := m.stale()
 	fmt.Printf("holds: %d %v, lost: %d, killed: %d\n", len(m.holds), counts, lost, killed)
-	fmt.Printf("writes outside: %d, rejected by token: %d; transactions: %d\n",
+	fmt.Printf("external writes: %d, rejected by token: %d; transactions: %d\n",
 		m.writes, m.refused, len(m.commits))
 	fmt.Printf("faults: %v\nerrors: %v\n", m.faults, m.failed)
 	fmt.Printf("overlaps: %d, losses reported late: %d, stale transactions: %d\n",
@@ -402,7 +402,7 @@ func (m *mixed) stale() (n int) {
 	for _, c := range m.commits {
 		if before, ok := last[c.name]; ok && c.token < before.token {
 			n++
-			fmt.Printf("STALE: %+v at %d after %+v at %d\n",
+			fmt.Printf("STALE: %+v at revision %d after %+v at revision %d\n",
 				*c.hold, c.revision, *before.hold, before.revision)
 			continue
 		}

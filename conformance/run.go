@@ -174,11 +174,11 @@ func (r *run) judge(s args, c <-chan *answer) error {
 	case a.Error != nil && !slices.Contains(codes, a.Error.Code):
 		return a.Error
 	case a.Error == nil && len(codes) > 0 && !slices.Contains(codes, "NONE"):
-		return fmt.Errorf("no error, want %v; the answer is %v", codes, a.OK)
+		return fmt.Errorf("got no error, want %v; the answer is %v", codes, a.OK)
 	}
 	if text := s.text("text"); text != "" && a.Error != nil {
 		if ok, err := regexp.MatchString(text, a.Error.Message); err != nil || !ok {
-			return fmt.Errorf("the error is %q, want %q", a.Error.Message, text)
+			return fmt.Errorf("got error %q, want %q", a.Error.Message, text)
 		}
 	}
 	if want, ok := s["want"]; ok && a.Error == nil {

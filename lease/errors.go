@@ -50,8 +50,8 @@ type NameError struct {
 func (e *NameError) Error() string {
 	switch h := &e.Holder; {
 	case h.Delayed:
-		return fmt.Sprintf("lease: name %q has a lock delay of %d ms since lease %016x expired",
-			e.Name, h.LockDelay, h.ID)
+		return fmt.Sprintf("lease: name %q is under a lock delay of %d ms because lease %016x "+
+			"expired", e.Name, h.LockDelay, h.ID)
 	case h.Owner == "":
 		return fmt.Sprintf("lease: name %q is held by lease %016x", e.Name, h.ID)
 	default:

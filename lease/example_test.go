@@ -180,7 +180,7 @@ func ExampleTerms_lockDelay() {
 
 	// Output:
 	// at 1001 ms lease 1 is gone: false
-	// lease: name "disk" has a lock delay of 500 ms since lease 0000000000000001 expired
+	// lease: name "disk" is under a lock delay of 500 ms because lease 0000000000000001 expired
 	// at 1502 ms lease 1 is gone: true
 	// <nil>
 }

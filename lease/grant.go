@@ -68,7 +68,7 @@ func (t *Terms) Repeats(held *Info) bool {
 func (l *Lessor) nextToken() Token {
 	l.lastToken++
 	if g := uint64(l.lastToken >> generationShift); g != l.generation {
-		panic(fmt.Sprintf("lease: the tokens of generation %d are used up", l.generation))
+		panic(fmt.Sprintf("lease: no tokens are left in generation %d", l.generation))
 	}
 	return l.lastToken
 }

@@ -62,18 +62,18 @@ func (t *table) checkInvariants() error {
 		}
 		if y := x.orEmpty(); y.originalTTL < 0 || y.lockDelay < 0 ||
 			y.originalTTL > 0 && (y.lockDelay == 0 || r.ttl != y.lockDelay) {
-			return fmt.Errorf("lease %d has ttl %d, but %+v", r.id, r.ttl, y)
+			return fmt.Errorf("lease %d has ttl %d, which contradicts %+v", r.id, r.ttl, y)
 		}
 		live++
 		info := t.info(slot)
 		bytes += info.Bytes()
 		if at, ok := t.find(r.id); !ok || at != slot || free[slot] {
-			return fmt.Errorf("lease %d is in slot %d, but the index has %d, %v", r.id, slot, at, ok)
+			return fmt.Errorf("lease %d is in slot %d, but the index returned %d, %v", r.id, slot, at, ok)
 		}
 		if x != nil && x.name != "" {
 			named++
 			if at, ok := t.names.find(x.name); !ok || at != slot {
-				return fmt.Errorf("name %q is in slot %d, but the index has %d, %v", x.name, slot, at, ok)
+				return fmt.Errorf("name %q is in slot %d, but the index returned %d, %v", x.name, slot, at, ok)
 			}
 		}
 	}
@@ -85,7 +85,7 @@ func (t *table) checkInvariants() error {
 		return fmt.Errorf("%d leases are charged to accounts, but the count is %d", charged, t.charged)
 	}
 	if bytes != t.bytes {
-		return fmt.Errorf("leases take %d bytes, but the count is %d", bytes, t.bytes)
+		return fmt.Errorf("leases use %d bytes, but the count is %d", bytes, t.bytes)
 	}
 	if err := t.index.checkInvariants(); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (t *table) checkInvariants() error {
 	}
 	for _, p := range t.pages {
 		if p.epoch > t.epoch {
-			return fmt.Errorf("a page of epoch %d in a table of epoch %d", p.epoch, t.epoch)
+			return fmt.Errorf("a page has epoch %d, but its table has epoch %d", p.epoch, t.epoch)
 		}
 	}
 	return nil
@@ -193,7 +193,7 @@ func (a *attachments) checkInvariants(t *table) error {
 		unused++
 	}
 	if linked != len(a.owner) || linked+unused != int(a.top) {
-		return fmt.Errorf("%d keys, but %d linked and %d unused of %d entries",
+		return fmt.Errorf("%d keys, but %d linked and %d unused entries out of %d",
 			len(a.owner), linked, unused, a.top)
 	}
 	return nil
@@ -283,11 +283,11 @@ func (t *tracker) misplaced(slot uint32, k timing, at Instant, in bool) string {
 	case k.group != 0 && (k.state != 0 || r.remaining != 0 || k.delayed):
 		return "in a group, but not live"
 	case k.state&isExpiring != 0 && k.state != isExpiring:
-		return "expiring, but with other flags"
+		return "expiring, but other flags are set"
 	case k.state&isHeld != 0 && (k.state&isPending == 0 || k.expiry > t.now):
-		return "held without reason"
+		return "held for no reason"
 	case k.state&isDue != 0 && (k.expiry > t.now || k.state != isDue):
-		return "due without reason"
+		return "due for no reason"
 	case k.state&isSilent != 0 && k.state&isPending != 0:
 		return "silent and pending"
 	case k.delayed != t.table.delayed(slot):

@@ -167,7 +167,7 @@ func (l *Lessor) reattach(some []lookup) error {
 	for i := range some {
 		s := &some[i]
 		if s.entry == 0 {
-			return fmt.Errorf("%w: key %q names lease %016x", ErrNotFound, s.key, s.id)
+			return fmt.Errorf("%w: key %q is attached to lease %016x", ErrNotFound, s.key, s.id)
 		}
 		l.move(s.entry-1, s.key)
 	}

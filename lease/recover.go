@@ -8,11 +8,12 @@ import "fmt"
 // takes ownership of the leases added with State.Add, so the caller must not use the state again.
 func (l *Lessor) Recover(s State) error {
 	if l.tracker != nil {
-		panic("lease: recover while primary")
+		panic("lease: Recover was called on a primary")
 	}
 	last := Token(s.LastToken)
 	if s.Generation >= 1<<(64-generationShift) || uint64(last>>generationShift) > s.Generation {
-		return fmt.Errorf("%w: last token %#x of generation %d", ErrCorrupt, last, s.Generation)
+		return fmt.Errorf("%w: last token %#x does not match generation %d",
+			ErrCorrupt, last, s.Generation)
 	}
 	for i := range s.Leases {
 		s.Add(&s.Leases[i])
@@ -87,7 +88,7 @@ func (s *State) Shorten(id ID, most TTL) {
 // CheckTokens returns an error if any added lease has a token larger than LastToken.
 func (s *State) CheckTokens() error {
 	if a := &s.added; uint64(a.newest) > s.LastToken {
-		return fmt.Errorf("%w: lease %016x has token %#x, but the last is %#x",
+		return fmt.Errorf("%w: lease %016x has token %#x, but the last token is %#x",
 			ErrCorrupt, a.its, a.newest, s.LastToken)
 	}
 	return nil
@@ -100,10 +101,10 @@ func (t *table) plausible(i *Info) error {
 	case i.ID <= 0:
 		return fmt.Errorf("%w: id %d", ErrCorrupt, i.ID)
 	case i.TTL <= 0 || i.Remaining < 0:
-		return fmt.Errorf("%w: lease %016x has ttl %d and %d remaining",
+		return fmt.Errorf("%w: lease %016x has a TTL of %d ms, with %d ms remaining",
 			ErrCorrupt, i.ID, i.TTL, i.Remaining)
 	case i.LockDelay < 0 || i.Delayed && i.LockDelay == 0:
-		return fmt.Errorf("%w: lease %016x has a lock delay of %d, delayed %v",
+		return fmt.Errorf("%w: lease %016x has a lock delay of %d ms, and its delayed flag is %v",
 			ErrCorrupt, i.ID, i.LockDelay, i.Delayed)
 	case i.Token == 0:
 		return fmt.Errorf("%w: lease %016x has no token", ErrCorrupt, i.ID)

@@ -46,7 +46,7 @@ func (q *cachesQuestion) Answer() (Report, error) {
 		Figures: [][2]string{
 			{"benefit factor, alpha = 2R/(SW) (G2)", alpha(c)},
 			{"recommended term (G7)", recommended},
-			{"leases pay off from a term of (G6)", even},
+			{"break-even term (G6)", even},
 			{"figures below: term at the server, t_s", short(c.At.Term)},
 			{"effective term at the client, t_c (G1)", short(c.Effective)},
 			{"server load relative to no leases (G3)", percent(c.At.Load)},

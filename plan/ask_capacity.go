@@ -20,17 +20,18 @@ func (q *CapacityQuestion) Flags(fs *pflag.FlagSet) {
 	v := &q.Site
 	fs.Float64Var(&v.Leases, "leases", 100_000, "number of leases")
 	fs.DurationVar(&v.TTL, "ttl", DefaultTTL, "length of a lease")
-	fs.DurationVar(&v.Renew, "renew", 0, "time between two renewals (default: a third of the TTL)")
-	fs.Float64Var(&v.Keys, "keys", 1, "small keys on each lease")
+	fs.DurationVar(&v.Renew, "renew", 0, "time between renewals (default: a third of the TTL)")
+	fs.Float64Var(&v.Keys, "keys", 1, "number of small keys attached to each lease")
 	fs.Float64Var(&v.Connections, "connections", 0,
-		"client connections that share the leases (0: do not count them)")
+		"number of client connections that share the leases (0: do not count them)")
 	fs.BoolVar(&v.TLS, "tls", false, "assume that connections use TLS")
-	fs.Float64Var(&v.Files, "files", 65_536, "open files of each member, ulimit -n (0: no limit)")
-	fs.IntVar(&v.Members, "members", 3, "members of a cell")
-	fs.Float64Var(&v.Cores, "cores", 2, "cores of each member")
+	fs.Float64Var(&v.Files, "files", 65_536,
+		"open-file limit of each member, as in ulimit -n (0: no limit)")
+	fs.IntVar(&v.Members, "members", 3, "number of members in a cell")
+	fs.Float64Var(&v.Cores, "cores", 2, "number of cores of each member")
 	fs.Float64Var(&q.memory, "memory", 8, "memory of each member, in GiB")
 	fs.Float64Var(&q.quota, "quota", 2, "--quota-backend-bytes of each member, in GiB (0: no quota)")
-	fs.Float64Var(&q.network, "network", 1, "network of each member, in Gbit/s")
+	fs.Float64Var(&q.network, "network", 1, "network bandwidth of each member, in Gbit/s")
 	fs.Float64Var(&v.Busy, "busy", 0.5, "usable fraction of cores, memory, network and files")
 }
 

@@ -26,10 +26,10 @@ func (q *LengthQuestion) Flags(fs *pflag.FlagSet) {
 	rtt.Usage += " (default: their p99.9)"
 	rtt.DefValue, q.Wish.Holder.RoundTrip = "0s", 0 // the usage text describes the default
 	fs.Float64Var(&w.Loss, "loss", 0, "share of requests that get no response")
-	fs.Float64Var(&w.FailuresAYear, "failures", 12, "failures of the issuer per year")
+	fs.Float64Var(&w.FailuresAYear, "failures", 12, "issuer failures per year")
 	fs.DurationVar(&w.Recovery, "recovery", RecoveryCutOff, "duration of each failure")
 	fs.Float64Var(&q.Wish.LossesAYear, "losses", 0.1,
-		"acceptable lease losses of a healthy holder per year (0.1: once in ten years)")
+		"acceptable lease losses per year for a healthy holder (0.1: once in ten years)")
 	fs.Float64Var(&q.Wish.Leases, "leases", 1000, "number of leases, to compute the load")
 	fs.DurationSliceVar(&q.Wish.TTLs, "ttls", nil, "lengths to choose from (default: 1s to 60s)")
 	fs.Lookup("ttls").DefValue = "" // the usage text describes the default
@@ -41,7 +41,7 @@ func (q *LengthQuestion) Answer() (Report, error) {
 	if w.RoundTrip.Count() == 0 {
 		w.RoundTrip = AssumedRoundTrips()
 		q.Notes = append(q.Notes, "Round trips are ASSUMED (one in a thousand takes 20 ms): "+
-			"measure them with --measure, or pass them with --rtt-file.")
+			"measure them with --measure, or provide them with --rtt-file.")
 	}
 	if w.Pauses.Count() == 0 {
 		q.AssumePauses()
@@ -74,7 +74,7 @@ func (q *LengthQuestion) Answer() (Report, error) {
 func (q *LengthQuestion) AssumePauses() {
 	q.Wish.Weather.Pauses, q.Wish.Weather.PausesSeen = AssumedPauses()
 	q.Notes = append(q.Notes, "Pauses are ASSUMED (1 s once a day, 3 s once a month): "+
-		"pass those of your machines with --pauses.")
+		"specify those of your machines with --pauses.")
 }
 
 // lengthRows returns the leases that are renewed at a third of their length, and the best lease.

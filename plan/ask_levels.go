@@ -25,15 +25,16 @@ type levelsQuestion struct {
 func (q *levelsQuestion) Flags(fs *pflag.FlagSet) {
 	h := &q.core
 	fs.DurationVar(&h.TTL, "core", DefaultTTL, "length of the first lease")
-	fs.IntVar(&q.count, "levels", 2, "number of levels, by the rule of thumb")
+	fs.IntVar(&q.count, "levels", 2, "number of levels, using the rule of thumb")
 	fs.Float64Var(&q.factor, "factor", ThumbFactor,
-		"length of each lease as a multiple of the one above it, by the rule of thumb")
+		"length of each lease as a multiple of the one above it, using the rule of thumb")
 	fs.DurationSliceVar(&q.ttls, "ttls", nil, "length of each lease, instead of the rule of thumb")
 	fs.Lookup("ttls").DefValue = "" // there is no default
-	fs.Float64Var(&q.part, "renew-share", 0.5, "when leases are renewed, as a share of their length")
+	fs.Float64Var(&q.part, "renew-share", 0.5,
+		"when to renew leases, as a fraction of their length")
 	fs.DurationVar(&q.base, "recovery", 0,
 		"time that the first level needs for an election, in addition to its lease")
-	fs.DurationVar(&h.RoundTrip, "rtt", 0, "longest round trip of a request")
+	fs.DurationVar(&h.RoundTrip, "rtt", 0, "longest round-trip time of a request")
 	fs.DurationVar(&h.Retry, "retry", 0, "time between attempts to renew")
 	fs.Float64Var(&h.Drift, "drift", 0, "largest difference between the rates of two clocks")
 }
@@ -43,7 +44,7 @@ func (q *levelsQuestion) Flags(fs *pflag.FlagSet) {
 func (q *levelsQuestion) holders() ([]Holder, error) {
 	if q.part <= 0 || q.part >= 1 {
 		return nil, inputErrorf("share of the lease after which it is renewed",
-			"use more than 0 and less than 1, such as 0.5", "is %v", q.part)
+			"use a number between 0 and 1, such as 0.5", "is %v", q.part)
 	}
 	renewed := func(h Holder) Holder {
 		h.Renew = time.Duration(float64(h.TTL) * q.part)

@@ -24,19 +24,19 @@ type OutageQuestion struct {
 
 // holderFlags adds flags for a holder's settings, except the length of its lease.
 func holderFlags(fs *pflag.FlagSet, h *Holder) {
-	fs.DurationVar(&h.RoundTrip, "rtt", DefaultRoundTrip, "longest round trip of a request")
+	fs.DurationVar(&h.RoundTrip, "rtt", DefaultRoundTrip, "longest round-trip time of a request")
 	fs.DurationVar(&h.Retry, "retry", DefaultRetry,
 		"time from an unanswered renewal to the next attempt")
-	fs.DurationVar(&h.Margin, "margin", 0, "how much earlier the holder stops than it must")
+	fs.DurationVar(&h.Margin, "margin", 0, "how long before its deadline the holder stops")
 	fs.Float64Var(&h.Drift, "drift", DefaultDrift,
 		"largest difference between the rates of two clocks (0.001: one part in a thousand)")
 }
 
 // Flags implements [Question].
 func (q *OutageQuestion) Flags(fs *pflag.FlagSet) {
-	fs.DurationVar(&q.Holder.TTL, "ttl", DefaultTTL, "length of the lease, L")
+	fs.DurationVar(&q.Holder.TTL, "ttl", DefaultTTL, "lease length, L")
 	fs.DurationVar(&q.Holder.Renew, "renew", 0,
-		"time between two renewals, T (default: a third of the TTL)")
+		"time between renewals, T (default: a third of the TTL)")
 	holderFlags(fs, &q.Holder)
 	fs.StringVar(&q.Kind, "issuer", Issuers[0],
 		"leasehold: this service; refreshing: restarts all leases at full length after a failure,\n"+

@@ -29,8 +29,8 @@ type Sharing struct {
 
 func (s Sharing) check() error {
 	err := finite(
-		number("rate of reads", s.Reads),
-		number("rate of writes", s.Writes),
+		number("read rate", s.Reads),
+		number("write rate", s.Writes),
 		number("number of caches", s.Caches),
 	)
 	if err != nil {
@@ -41,7 +41,7 @@ func (s Sharing) check() error {
 		span("processing time", s.Processing),
 		span("clock skew", s.Skew),
 		span("term", s.Term),
-		span("longest wait of a write", s.LongestWait),
+		span("maximum write delay", s.LongestWait),
 	)
 	if err != nil {
 		return err
@@ -50,10 +50,10 @@ func (s Sharing) check() error {
 	case s.Caches < 1:
 		return inputErrorf("number of caches", "use at least 1", "is %v", s.Caches)
 	case s.Reads == 0:
-		return inputErrorf("rate of reads", "pass the reads per second of one cache, such as 0.9",
+		return inputErrorf("read rate", "specify the reads per second of one cache, such as 0.9",
 			"is 0, so there is nothing to cache")
 	case s.Term > 0 && s.Effective(s.Term) == 0:
-		return inputErrorf("term", fmt.Sprintf("take more than %v", s.lost()),
+		return inputErrorf("term", fmt.Sprintf("use more than %v", s.lost()),
 			"is %v, which ends before the client receives it", s.Term)
 	}
 	return nil
@@ -219,17 +219,17 @@ func (c CacheChoice) Explain() []string {
 		}
 		return []string{"DO NOT LEASE this datum: " + why + ". Read it from the server every time."}
 	}
-	out := []string{fmt.Sprintf("TAKE a term of %v: the client can use %v of it, and goes to the "+
+	out := []string{fmt.Sprintf("USE a term of %v: the client can use %v of it, and goes to the "+
 		"server for one in %s reads.", rounded(c.Recommended),
 		rounded(s.Effective(c.Recommended)),
 		decimal(1+s.Reads*s.Effective(c.Recommended).Seconds()))}
 	if c.Capped {
 		out = append(out,
 			fmt.Sprintf("A longer term would reduce the load further, but writes wait up to a term "+
-				"for a dead cache, and you allow %v.", s.LongestWait))
+				"for a dead cache, and you allow at most %v.", s.LongestWait))
 	}
 	if c.BreakEven > 0 {
-		out = append(out, fmt.Sprintf("Below %v leases cost more than they save.",
+		out = append(out, fmt.Sprintf("Leases shorter than %v cost more than they save.",
 			rounded(c.BreakEven)))
 	}
 	return append(out, fmt.Sprintf("A term of %v reduces the load to %.1f%% of that without "+

@@ -100,11 +100,11 @@ func (s Site) check() error {
 	case s.Leases < 1:
 		return inputErrorf("number of leases", "use 1 or more", "is %v", s.Leases)
 	case s.Cores == 0:
-		return inputErrorf("cores", "pass the cores of one member", "is 0")
+		return inputErrorf("cores", "specify the number of cores of one member", "is 0")
 	case s.Memory == 0:
-		return inputErrorf("memory", "pass the memory of one member", "is 0")
+		return inputErrorf("memory", "specify the memory of one member", "is 0")
 	case s.Network == 0:
-		return inputErrorf("network", "pass the bandwidth of one member", "is 0")
+		return inputErrorf("network", "specify the bandwidth of one member", "is 0")
 	case s.Members < 1 || s.Members > 7:
 		return inputErrorf("number of members", "use 1, or 3 to 7", "is %d", s.Members)
 	case s.Busy <= 0 || s.Busy > 1:

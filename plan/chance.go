@@ -63,20 +63,20 @@ func (w Weather) check() error {
 	if err != nil {
 		return err
 	}
-	err = finite(number("failures of the issuer per year", w.FailuresAYear))
+	err = finite(number("number of issuer failures per year", w.FailuresAYear))
 	if err != nil {
 		return err
 	}
 	err = bounded(
-		span("recovery time of the issuer", w.Recovery),
-		span("observation time of pauses", w.PausesSeen),
+		span("issuer recovery time", w.Recovery),
+		span("pause observation time", w.PausesSeen),
 	)
 	if err != nil {
 		return err
 	}
 	if w.Pauses.Count() > 0 && w.PausesSeen == 0 {
-		return inputErrorf("observation time of pauses",
-			"pass how long pauses were counted, such as 720h", "is 0")
+		return inputErrorf("pause observation time",
+			"specify how long pauses were counted, such as 720h", "is 0")
 	}
 	return nil
 }

@@ -152,6 +152,6 @@ func ExampleQuestion() {
 	}
 	// Output:
 	// A dead holder is replaced within 10.57s
-	// TAKE a lease of 4s
+	// USE a lease of 4s
 	// 100000 leases of 10s
 }

@@ -24,17 +24,18 @@ func (o Outage) Explain() []string {
 		}
 		out = append(out,
 			fmt.Sprintf("TOO INFREQUENT: with the round trip, renewals may arrive %v apart, and this "+
-				"service records silence after %v, so each renewal costs a log entry. Renew %s.",
+				"service checkpoints a silent lease after %v, so each renewal costs a log entry. "+
+				"Renew %s.",
 				rounded(o.Holder.Renew+o.Holder.RoundTrip), rounded(i.Checkpoint), often))
 	}
 	switch {
 	case o.HealthyLose():
 	case o.Survivable < 0:
-		return append(out, fmt.Sprintf("Healthy holders do not survive any failure of the issuer, "+
+		return append(out, fmt.Sprintf("Healthy holders do not survive any issuer failure, "+
 			"however short. Attempts to renew within a lease: %d.", o.Attempts))
 	default:
 		return append(out,
-			fmt.Sprintf("Healthy holders survive a failure of the issuer of up to %v. "+
+			fmt.Sprintf("Healthy holders survive an issuer outage of up to %v. "+
 				"Attempts to renew within a lease: %d.", rounded(o.Survivable), o.Attempts))
 	}
 	text := fmt.Sprintf("TOO SHORT: healthy holders lose their leases %v too early when the issuer "+
@@ -44,7 +45,7 @@ func (o Outage) Explain() []string {
 			"though it refreshes their leases.", rounded(-o.Slack))
 	}
 	if s := o.ShortestTTL(); s > 0 {
-		text += fmt.Sprintf(" Take a lease of at least %v", roundedUp(s))
+		text += fmt.Sprintf(" Use a lease of at least %v", roundedUp(s))
 		if o.Survivable > 0 {
 			text += fmt.Sprintf(", or an issuer that recovers within %v", rounded(o.Survivable))
 		}
@@ -63,8 +64,8 @@ func (o Outage) issuerFailureText() string {
 		return fmt.Sprintf("The issuer refreshes all leases when it recovers: each further failure "+
 			"adds %v, without limit.", rounded(o.Holder.TTL+i.Recovery))
 	}
-	return fmt.Sprintf("The issuer records silence after %v. Later failures do not extend "+
-		"the lease of a dead holder; they add only their recovery time, if they happen just "+
-		"before it ends.",
+	return fmt.Sprintf("The issuer checkpoints a silent lease after %v. Later failures do not "+
+		"extend the lease of a dead holder; they add only their recovery time, if they happen "+
+		"just before it ends.",
 		rounded(i.Silence(o.Holder.TTL)))
 }

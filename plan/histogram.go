@@ -65,7 +65,7 @@ func ReadHistogram(r io.Reader) (Histogram, error) {
 		if !ok || err != nil || err2 != nil || math.IsNaN(upper) || upper >= math.MaxInt64/1e6 {
 			return Histogram{}, inputErrorf("histogram",
 				`use lines "upper_ms,count", such as "2.5,1800"`,
-				"has %q in line %d", line, n)
+				"has %q on line %d", line, n)
 		}
 		bins = append(bins, Bin{time.Duration(upper * float64(time.Millisecond)), count})
 	}

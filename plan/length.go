@@ -114,13 +114,14 @@ func (c LengthChoice) Explain() []string {
 	w := c.Wish
 	if !c.OK {
 		last := c.All[len(c.All)-1]
-		return []string{fmt.Sprintf("NONE of these leases will do: a healthy holder may lose it %s, "+
-			"and must survive an issuer that is down for %v. Even %v is lost %s: %s. Fix that first; "+
-			"a longer lease only hides it.", rateText(w.LossesAYear), w.Weather.Recovery, last.Holder.TTL,
+		return []string{fmt.Sprintf("NONE of these leases will do: a healthy holder may lose its "+
+			"lease %s, and must survive an issuer that is down for %v. Even a lease of %v is lost "+
+			"%s: %s. Fix that first; a longer lease only hides it.",
+			rateText(w.LossesAYear), w.Weather.Recovery, last.Holder.TTL,
 			rateText(last.LossesAYear), last.mainCause())}
 	}
 	b := c.Best
-	out := []string{fmt.Sprintf("TAKE a lease of %v, renewed every %v: a healthy holder loses it %s "+
+	out := []string{fmt.Sprintf("USE a lease of %v, renewed every %v: a healthy holder loses it %s "+
 		"(you allow %s), and a dead one is noticed after %v on average. It is the shortest that "+
 		"meets this and survives an issuer that is down for %v%s.", b.Holder.TTL, rounded(b.Holder.Renew),
 		rateText(b.LossesAYear), rateText(w.LossesAYear), rounded(b.NoticeMean),
@@ -130,15 +131,16 @@ func (c LengthChoice) Explain() []string {
 	}
 	if l, ok := c.longer(); ok {
 		out = append(out,
-			fmt.Sprintf("TOO LONG: with %v everyone waits %v on average for a dead holder, instead of %v. "+
-				"A healthy one would lose it %s instead of %s, and %s leases would save "+
+			fmt.Sprintf("TOO LONG: with %v, detecting a dead holder takes %v on average, instead "+
+				"of %v. A healthy one would lose its lease %s instead of %s, and %s leases would save "+
 				"%s renewals per second.", l.Holder.TTL, rounded(l.NoticeMean),
 				rounded(b.NoticeMean),
 				rateText(l.LossesAYear), rateText(b.LossesAYear), counted(w.Leases),
 				counted((b.RenewalsASecond-l.RenewalsASecond)*w.Leases)))
 	}
 	if c.Default.Holder.TTL > 0 {
-		out = append(out, fmt.Sprintf("The default, %v renewed every third of it, is lost %s.",
+		out = append(out, fmt.Sprintf("The default lease, %v renewed at a third of its length, "+
+			"is lost %s.",
 			DefaultTTL, rateText(c.Default.LossesAYear)))
 	}
 	return out

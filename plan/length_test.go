@@ -117,7 +117,7 @@ func TestChoose(t *testing.T) {
 		}
 	}
 	text := strings.Join(c.Explain(), "\n")
-	for _, word := range []string{"TAKE", "TOO SHORT", "TOO LONG", c.Best.Holder.TTL.String()} {
+	for _, word := range []string{"USE", "TOO SHORT", "TOO LONG", c.Best.Holder.TTL.String()} {
 		if !strings.Contains(text, word) {
 			t.Errorf("%q is not in\n%s", word, text)
 		}

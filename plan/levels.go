@@ -32,7 +32,7 @@ type Level struct {
 // recovers within base after a failure. Each level acts as a textbook issuer for the next one.
 func Chain(base time.Duration, names []string, holders []Holder) ([]Level, error) {
 	if len(names) != len(holders) || len(holders) == 0 {
-		return nil, inputErrorf("chain", "pass one lease per level, and at least one level",
+		return nil, inputErrorf("chain", "specify one lease per level, and at least one level",
 			"has %d names for %d leases", len(names), len(holders))
 	}
 	var out []Level
@@ -96,12 +96,12 @@ func ChainAdvice(chain []Level, one Outage) []string {
 	last := chain[len(chain)-1]
 	if len(chain) > 1 {
 		out = append(out,
-			fmt.Sprintf("A name at the end of this chain can lack a holder for %v: the leases add "+
-				"up, since each level may fail while the one below waits for it.",
+			fmt.Sprintf("A name at the end of this chain can go without a holder for %v: the "+
+				"leases add up, since each level may fail while the one below waits for it.",
 				rounded(last.Worst)))
 	}
 	return append(out,
 		fmt.Sprintf("Avoid levels: this service elects its leader by votes, not by a lease, and "+
-			"recovers within %v of losing a machine. A lease of %v taken from it directly has a worst "+
-			"outage of %v.", one.Issuer.Recovery, one.Holder.TTL, rounded(one.Worst)))
+			"recovers within %v of losing a machine. A lease of %v that it grants directly has a "+
+			"worst outage of %v.", one.Issuer.Recovery, one.Holder.TTL, rounded(one.Worst)))
 }

@@ -86,7 +86,7 @@ func shareBelow(f figure, below float64) error {
 		return err
 	}
 	if f.value >= below {
-		hint := fmt.Sprintf("use a share of at least 0 and less than %v, such as 0.001", below)
+		hint := fmt.Sprintf("use a value of at least 0 and less than %v, such as 0.001", below)
 		return inputErrorf(f.field, hint, "is %v", f.value)
 	}
 	return nil

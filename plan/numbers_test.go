@@ -137,7 +137,7 @@ func TestRefused(t *testing.T) {
 		{finite(number(math.Inf(1))), "plan: the rate is +Inf: use 0 or more"},
 		{shareBelow(number(0), 0.5), ""},
 		{shareBelow(number(0.49), 0.5), ""},
-		{shareBelow(number(0.5), 0.5), "plan: the rate is 0.5: use a share of at least 0 and less " +
+		{shareBelow(number(0.5), 0.5), "plan: the rate is 0.5: use a value of at least 0 and less " +
 			"than 0.5, such as 0.001"},
 		{shareBelow(number(-0.1), 0.5), "plan: the rate is -0.1: use 0 or more"},
 		{bounded(), ""},

@@ -87,25 +87,25 @@ func (h Holder) Check() error {
 	t := h.Interval()
 	switch {
 	case h.TTL == 0:
-		return inputErrorf("lease length", "pass a length such as 10s", "is 0")
+		return inputErrorf("lease length", "specify a length such as 10s", "is 0")
 	case h.TTL <= h.RoundTrip:
-		return inputErrorf("lease length", fmt.Sprintf("take at least %v, three round trips",
-			3*h.RoundTrip), "is %v, and one round trip is %v", h.TTL, h.RoundTrip)
+		return inputErrorf("lease length", fmt.Sprintf("use at least %v, three round trips",
+			3*h.RoundTrip), "is %v, and one round trip takes %v", h.TTL, h.RoundTrip)
 	case t >= h.TTL:
 		return inputErrorf("renewal interval",
-			fmt.Sprintf("renew at a third, every %v, or take a longer lease",
+			fmt.Sprintf("renew at a third of the lease length, every %v, or use a longer lease",
 				rounded(h.TTL/3)),
 			"(%v) is not below the lease length (%v), so every lease ends", t, h.TTL)
 	case t == 0:
-		return inputErrorf("renewal interval", "take a longer lease", "rounds to nothing")
+		return inputErrorf("renewal interval", "use a longer lease", "rounds to zero")
 	case h.Valid() <= 0:
-		return inputErrorf("margin", "take a smaller margin or a longer lease",
-			"(%v) leaves nothing of a lease of %v", h.Margin, h.TTL)
+		return inputErrorf("margin", "use a smaller margin or a longer lease",
+			"(%v) leaves no usable time in a lease of %v", h.Margin, h.TTL)
 	case t+h.RoundTrip > h.Valid():
 		return inputErrorf("renewal interval",
-			fmt.Sprintf("renew at a third, every %v, or take a longer lease",
+			fmt.Sprintf("renew at a third of the lease length, every %v, or use a longer lease",
 				rounded(h.TTL/3)),
-			"is %v and a round trip %v, but the holder stops %v after sending its "+
+			"is %v and a round trip takes %v, but the holder stops %v after sending its "+
 				"previous renewal: no attempt fits", rounded(t), h.RoundTrip,
 			rounded(h.Valid()))
 	}
@@ -187,8 +187,8 @@ func (i Issuer) Silent() Issuer {
 
 func (i Issuer) check() error {
 	return bounded(
-		span("recovery time of the issuer", i.Recovery),
-		span("lateness of the issuer", i.Lateness),
+		span("issuer recovery time", i.Recovery),
+		span("issuer lateness", i.Lateness),
 		span("checkpoint after silence", i.Checkpoint),
 		span("checkpoint after a lost connection", i.Untended),
 	)

@@ -83,7 +83,7 @@ func TestBadInput(t *testing.T) {
 		want string
 	}{
 		"no lease":     {bounds(func(h *Holder) { h.TTL = 0 }), "lease length is 0: pass"},
-		"below a trip": {bounds(func(h *Holder) { h.TTL = s / 100 }), "take at least 60ms"},
+		"below a trip": {bounds(func(h *Holder) { h.TTL = s / 100 }), "use at least 60ms"},
 		"renew above":  {bounds(func(h *Holder) { h.Renew = 12 * s }), "every 3.333s"},
 		"renew at L":   {bounds(func(h *Holder) { h.Renew = 10 * s }), "every lease ends"},
 		"negative renew": {
@@ -100,24 +100,24 @@ func TestBadInput(t *testing.T) {
 			bounds(func(h *Holder) { h.Drift = math.NaN() }),
 			"clock drift is NaN",
 		},
-		"recovery":        {late, "recovery time of the issuer is negative"},
+		"recovery":        {late, "issuer recovery time is negative"},
 		"no levels":       {none, "at least one"},
 		"factor":          {flat, "a factor above 1"},
 		"too many levels": {deep, "1 to 10"},
 		"level":           {short, "plan: the renewal interval of core"},
 		"negative reads": {
 			sharing(func(v *Sharing) { v.Reads = -1 }),
-			"rate of reads is -1",
+			"read rate is -1",
 		},
 		"no reads": {sharing(func(v *Sharing) { v.Reads = 0 }), "nothing to cache"},
 		"negative writes": {
 			sharing(func(v *Sharing) { v.Writes = -1 }),
-			"rate of writes is -1",
+			"write rate is -1",
 		},
 		"no cache": {sharing(func(v *Sharing) { v.Caches = 0 }), "at least 1"},
 		"term too short": {
 			sharing(func(v *Sharing) { v.Skew, v.Term = s, s/2 }),
-			"take more than 1s",
+			"use more than 1s",
 		},
 		"negative leases": {
 			size(func(v *Site) { v.Leases = -1 }),
@@ -130,7 +130,7 @@ func TestBadInput(t *testing.T) {
 		"pauses, no window": {chance(Weather{Pauses: one}), "how long pauses were counted"},
 		"failures": {
 			chance(Weather{FailuresAYear: -1}),
-			"failures of the issuer per year is -1",
+			"issuer failures per year is -1",
 		},
 		"losses": {wish(Wish{}), "losses a year is 0"},
 		"long trip": {wish(Wish{
@@ -146,7 +146,7 @@ func TestBadInput(t *testing.T) {
 			wish(Wish{LossesAYear: 1, Leases: -1}),
 			"number of leases is -1",
 		},
-		"not a histogram": {read("fast,3"), `has "fast,3" in line 1`},
+		"not a histogram": {read("fast,3"), `has "fast,3" on line 1`},
 		"empty histogram": {read("upper_ms,count\n"), "counts nothing"},
 		"negative count":  {read("1,-1"), "count of a bin is -1"},
 	} {

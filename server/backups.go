@@ -50,7 +50,7 @@ func (k kept) TermAt(index uint64) (uint64, bool) {
 func (k kept) Entries(first, last uint64, bytes int) ([]backup.Entry, error) {
 	entries, err := k.disk.Entries(first, last+1, uint64(bytes))
 	if err != nil {
-		return nil, fmt.Errorf("read the log from %d: %w", first, err)
+		return nil, fmt.Errorf("read the log from entry %d: %w", first, err)
 	}
 	out := make([]backup.Entry, len(entries))
 	for i, e := range entries {

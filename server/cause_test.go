@@ -82,7 +82,7 @@ func testCauses(t *testing.T) {
 		cause.Failed:           errors.New("another"),
 		cause.TooOld:           identity.OtherRelease(encoding.ErrNewer, "d"),
 		cause.VersionNotSpoken: identity.Foreign(errors.New("v2"), "d"),
-		cause.LostData:         fmt.Errorf("member 1 rejects this one: %w", identity.LostData("d")),
+		cause.LostData:         fmt.Errorf("member 1 rejected this member: %w", identity.LostData("d")),
 		cause.CopiedData:       fmt.Errorf("m: %w", identity.ErrCopied),
 		cause.Removed:          identity.ErrRemoved,
 		cause.RolledBack:       storage.Unusable(rolledBackDir(t)),

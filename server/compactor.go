@@ -256,7 +256,7 @@ func (a *compactor) warnAbsent(now time.Time) {
 			since = now
 		case !since.IsZero() && now.Sub(since) >= absentAfter:
 			since = time.Time{} // already logged
-			a.log.Warn("writes are refused because of an alarm that only an absent member "+
+			a.log.Warn("writes are rejected because of an alarm that only an absent member "+
 				"can clear; if that member is gone for good, remove it or disarm the alarm",
 				"alarm", "NOSPACE", "member", fmt.Sprintf("%x", id),
 				"to-remove", fmt.Sprintf("leasehold member remove %x", id),

@@ -353,8 +353,8 @@ func (c Config) checkNames() error {
 		rule{strings.ContainsAny(c.Name, ",="), fmt.Sprintf("name %q contains ',' or '=', which separate "+
 			"members in --initial-cluster; choose another --name", c.Name)},
 		rule{c.DataDir == "", "the data directory is empty; set --data-dir"},
-		rule{state != "new" && state != "existing", fmt.Sprintf("cluster state %q is not "+
-			"one of new, existing; set --initial-cluster-state", state)},
+		rule{state != "new" && state != "existing", fmt.Sprintf("cluster state %q is "+
+			"invalid; set --initial-cluster-state to new or existing", state)},
 	)
 }
 
@@ -433,7 +433,7 @@ func (c Config) checkCompaction() error {
 	a := c.Compaction
 	return broken(
 		rule{a.Mode != "periodic" && a.Mode != "revision", fmt.Sprintf("compaction "+
-			"mode %q is not one of periodic, revision; set --auto-compaction-mode", a.Mode)},
+			"mode %q is invalid; set --auto-compaction-mode to periodic or revision", a.Mode)},
 		rule{a.Period < 0 || a.Revisions < 0, "--auto-compaction-retention must not be negative"},
 	)
 }

@@ -166,8 +166,8 @@ func (c *core) do(do shell.Do) {
 		c.clock.start.Store(int64(s.Epoch()))
 	case shell.Advance:
 		c.metrics.Jumps.Inc()
-		c.log.Warn("the clock jumped or this process was paused: every lease that it times gets "+
-			"its full TTL again", "clock-jumped", s.Jumped, "stalled", s.Stalled)
+		c.log.Warn("the clock jumped or this process was paused: every lease restarts with "+
+			"its full TTL", "clock-jumped", s.Jumped, "stalled", s.Stalled)
 	case shell.HeartbeatDue:
 		c.checkPeriodically()
 	case shell.Feed:
@@ -225,8 +225,8 @@ func (c *core) end() error {
 		return err
 	}
 	if c.shell.Out.Failed != nil {
-		return fmt.Errorf("%w, and no member of this release can; the data in %s is unchanged: "+
-			"%w",
+		return fmt.Errorf("%w, and other members on this release cannot either; the data in %s "+
+			"is unchanged: %w",
 			identity.ErrUnapplied, c.dir, c.shell.Err)
 	}
 	return identity.RolledBack(c.shell.Err, c.dir)

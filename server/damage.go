@@ -54,8 +54,8 @@ func (c *core) logDamage(old, v *fsm.View) {
 				"replace it", "alarm", "CORRUPT", "member", fmt.Sprintf("%x", a.Member),
 				"to-replace", "move its data directory away, and start it with --join ADDRESS --replace")
 		case a.Kind == fsm.Split:
-			c.log.Error("the states of members differ and no majority agrees: writes are "+
-				"refused; find out which member is right, and remove the others",
+			c.log.Error("the states of members differ, and no majority agrees: writes are "+
+				"rejected; find out which member is correct, and remove the others",
 				"alarm", "CORRUPT", "to-compare", "leasehold endpoint hashkv --cluster",
 				"to-remove", "leasehold member remove ID")
 		}
@@ -66,10 +66,10 @@ func (c *core) logDamage(old, v *fsm.View) {
 func (c *core) damaged(err error) error {
 	image := c.replica.Machine().Image()
 	name := fmt.Sprintf("damaged-%d.backup", image.View.Index)
-	kept := fmt.Sprintf("the state that it had in memory is in %s (compare leasehold snapshot dump "+
-		"with that of another member's backup)", filepath.Join(c.dir, name))
+	kept := fmt.Sprintf("its in-memory state was saved to %s (compare the output of leasehold "+
+		"snapshot dump with that for another member's backup)", filepath.Join(c.dir, name))
 	if err := c.keepEvidence(name, image); err != nil {
-		kept = fmt.Sprintf("the state that it had in memory could not be written: %v", err)
+		kept = fmt.Sprintf("its in-memory state could not be saved: %v", err)
 	}
 	return identity.Damaged(fmt.Errorf("server: %w. It has stopped, and its data in %s is unchanged; "+
 		"%s. It will not run on this data again: move the directory away, and start the member "+

@@ -31,8 +31,8 @@ func (n *node) admit(commands ...fsm.Command) error {
 		return fmt.Errorf("%w: the disk of member %x is full", fsm.ErrNoSpace, n.member)
 	}
 	if !n.writer.disk.HasRoomToFree() {
-		return fmt.Errorf("%w: the disk of member %x is almost full, and the rest is reserved for "+
-			"the expiry of leases; free some space first", fsm.ErrNoSpace, n.member)
+		return fmt.Errorf("%w: the disk of member %x is almost full, and the remaining space is "+
+			"reserved for expiring leases; free some space first", fsm.ErrNoSpace, n.member)
 	}
 	return nil
 }

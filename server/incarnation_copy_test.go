@@ -66,8 +66,8 @@ func testCopiedData(t *testing.T) {
 		t.Errorf("it ended with %v", err)
 	}
 	eventually(t, "the others know", func() bool {
-		return members[0].peers.Copies() > 0 && logs[0].Contains("identity of one member") ||
-			members[2].peers.Copies() > 0 && logs[2].Contains("identity of one member")
+		return members[0].peers.Copies() > 0 && logs[0].Contains("identity of the same member") ||
+			members[2].peers.Copies() > 0 && logs[2].Contains("identity of the same member")
 	})
 	eventually(t, "the one that goes on is told", func() bool {
 		return rest.peers.CopyRefused(time.Now()) &&

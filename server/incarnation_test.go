@@ -134,7 +134,7 @@ func testFirstFoundsTwice(t *testing.T) {
 	}
 	wipe(t, c)
 	err := ends(t, c)
-	if !errors.Is(err, identity.ErrLost) || !strings.Contains(err.Error(), "founded cluster") {
+	if !errors.Is(err, identity.ErrLost) || !strings.Contains(err.Error(), "created cluster") {
 		t.Errorf("it ended with %v", err)
 	}
 	again, err := New(c)

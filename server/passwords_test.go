@@ -46,7 +46,7 @@ func testShortPasswordIsRefused(t *testing.T) {
 		if status.Code(err) != step.code {
 			t.Errorf("%q: %v", step.password, err)
 		}
-		if err != nil && !strings.Contains(err.Error(), "needs at least 8 characters") {
+		if err != nil && !strings.Contains(err.Error(), "must have at least 8 characters") {
 			t.Errorf("%q: %v does not say what to do", step.password, err)
 		}
 	}

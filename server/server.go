@@ -451,7 +451,7 @@ func (s *Server) publishFirst(ctx context.Context) error {
 	if err := s.node.Confirm(wait); err == nil || ctx.Err() != nil {
 		return nil
 	}
-	s.cfg.Logger.Warn("no leader yet: serving only requests that need no leader")
+	s.cfg.Logger.Warn("no leader yet: serving only requests that do not need a leader")
 	return nil
 }
 

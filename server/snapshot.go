@@ -181,7 +181,7 @@ func (s *snapshotter) ended(index uint64, err error) {
 		s.relief.over()
 		s.retry, s.logged = backOff{}, false
 	case errors.Is(err, storage.ErrBusy), errors.Is(err, storage.ErrOutOfDate):
-		s.log.Debug("a snapshot from another member came first", "index", index)
+		s.log.Debug("a snapshot from another member arrived first", "index", index)
 		s.retry = backOff{}
 	case s.logged:
 		s.log.Debug("still cannot write a snapshot", "index", index, "error", err)

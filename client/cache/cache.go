@@ -112,7 +112,7 @@ func (c *Cache) awaitEnd(l *incarnation) {
 func (c *Cache) ended(l *incarnation) {
 	l.close()
 	why := l.lease.Err()
-	c.o.Logger.Warn("a cache lost its lease and dropped its copies", "lease", l.lease.ID(),
+	c.o.Logger.Warn("a cache lost its lease and dropped its data", "lease", l.lease.ID(),
 		"why", why)
 	if errors.Is(why, client.ErrClosed) {
 		return

@@ -183,7 +183,8 @@ func (l *incarnation) Refused(err error) {
 		errors.Is(err, client.ErrNotLoggedIn) {
 		return // the link retries
 	}
-	l.cache.o.Logger.Warn("the cluster refused to open a cache", "lease", l.lease.ID(), "why", err)
+	l.cache.o.Logger.Warn("the cluster rejected the request to open a cache",
+		"lease", l.lease.ID(), "why", err)
 	l.setReadyLocked(fmt.Errorf("cache: %w", err))
 }
 

@@ -140,7 +140,7 @@ func (l *Leading) Proclaim(ctx context.Context, value []byte) error {
 // context has not ended, l still leads. HandOver returns ErrNoCandidate if no candidate has the ID,
 // or if a candidate using etcd's client is ahead of it.
 func (l *Leading) HandOver(ctx context.Context, id string) error {
-	return fault.In("lock: hand over", l.election.name, l.handOver(ctx, id))
+	return fault.In("lock: hand over leadership of", l.election.name, l.handOver(ctx, id))
 }
 
 func (l *Leading) handOver(ctx context.Context, id string) error {

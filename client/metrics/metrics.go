@@ -94,7 +94,7 @@ func (s Snapshot) All() iter.Seq[Number] {
 		counter("disconnects_total", "Connections that broke or were abandoned.", s.Disconnects),
 		counter("moves_total", "Moves of the connection to the leader.", s.Moves),
 		counter("failed_connects_total", "Failed attempts to connect to a member.", s.FailedConnects),
-		gauge("leases", "Leases kept alive.", float64(s.Leases)),
+		gauge("leases", "Leases that the client keeps alive.", float64(s.Leases)),
 		gauge("leases_in_jeopardy",
 			"Leases in jeopardy: no longer valid, but possibly not expired yet.",
 			float64(s.InJeopardy)),

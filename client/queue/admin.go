@@ -169,10 +169,10 @@ func (q *Queue) takeFromDead(
 	ctx context.Context, ids []string, then func(i int, payload []byte) []store.Op,
 ) (n int, err error) {
 	if err := q.check(); err != nil {
-		return 0, fault.In("queue: dead letters of", q.prefix, err)
+		return 0, fault.In("queue: remove dead letters of", q.prefix, err)
 	}
 	if len(ids) > MaxBatch {
-		return 0, fault.In("queue: dead letters", "",
+		return 0, fault.In("queue: remove dead letters", "",
 			fmt.Errorf("%w: %d IDs in one call; the limit is %d",
 				client.ErrInvalid, len(ids), MaxBatch))
 	}
@@ -181,7 +181,7 @@ func (q *Queue) takeFromDead(
 			return then(i, payload)
 		})
 		if err != nil {
-			return n, fault.In("queue: dead letter", id, err)
+			return n, fault.In("queue: remove dead letter", id, err)
 		}
 		if ok {
 			n++

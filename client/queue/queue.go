@@ -208,7 +208,7 @@ func (q *Queue) PushAll(
 ) ([]string, error) {
 	if len(payloads) == 0 || len(payloads) > MaxBatch {
 		return nil, fault.In("queue: push to", q.prefix,
-			fmt.Errorf("%w: %d items in one call; pass 1 to %d",
+			fmt.Errorf("%w: %d items in one call; push 1 to %d at a time",
 				client.ErrInvalid, len(payloads), MaxBatch))
 	}
 	ids, err := q.newIDs(ctx, len(payloads))

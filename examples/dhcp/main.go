@@ -198,7 +198,7 @@ func (d *demo) live(ctx context.Context, hosts []*host, span time.Duration) erro
 			owners[h.offer.address] = h.name
 		}
 		if !time.Now().Before(end) {
-			d.log.Printf("%d hosts have their addresses", len(hosts))
+			d.log.Printf("%d hosts have an address", len(hosts))
 			return nil
 		}
 		select {

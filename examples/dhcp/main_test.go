@@ -23,7 +23,7 @@ func TestDHCP(t *testing.T) {
 		if err := d.run(t.Context()); err != nil {
 			t.Errorf("%v after\n%s", err, out.String())
 		}
-		if !strings.Contains(out.String(), "is free again\n3 hosts have their addresses\n") {
+		if !strings.Contains(out.String(), "is free again\n3 hosts have an address\n") {
 			t.Errorf("it says %q", out.String())
 		}
 	})

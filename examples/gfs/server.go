@@ -13,7 +13,7 @@ import (
 
 var (
 	errCutOff     = errors.New("the server is cut off")
-	errNotPrimary = errors.New("another server leads the chunk")
+	errNotPrimary = errors.New("another server is the chunk's primary")
 	errOld        = errors.New("the chunk has a newer version")
 )
 

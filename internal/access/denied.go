@@ -44,7 +44,7 @@ func (e *DeniedError) Error() string {
 		}
 		roles = "roles: " + strings.Join(shown, ", ")
 	}
-	return fmt.Sprintf("permission denied: %s, you are %s (%s)", e.need(), readable(e.User), roles)
+	return fmt.Sprintf("permission denied: %s; you are %s (%s)", e.need(), readable(e.User), roles)
 }
 
 // need describes the missing permission.

@@ -29,14 +29,14 @@ func TestDeniedText(t *testing.T) {
 	s := deniers()
 	bob, eve := caller("bob"), caller("eve")
 	key := func(key, end string) keyrange.Range { return keyrange.Range{Key: key, End: end} }
-	const isBob = `, you are bob (roles: reader, "r 2")`
+	const isBob = `; you are bob (roles: reader, "r 2")`
 	for want, err := range map[string]error{
 		`needs write on /a/b` + isBob:                  s.Check(bob, Write, key("/a/b", "")),
 		`needs write on "/a b"` + isBob:                s.Check(bob, Write, key("/a b", "")),
 		`needs read on "" to "\x01"` + isBob:           s.Check(bob, Read, key("", "\x01")),
 		`needs read on all keys from c` + isBob:        s.Check(bob, Read, key("c", "\x00")),
-		`needs read on k, you are eve (no roles)`:      s.Check(eve, Read, key("k", "")),
-		`needs read on k, you are "x\ny" (roles: q)`:   s.Check(caller("x\ny"), Read, key("k", "")),
+		`needs read on k; you are eve (no roles)`:      s.Check(eve, Read, key("k", "")),
+		`needs read on k; you are "x\ny" (roles: q)`:   s.Check(caller("x\ny"), Read, key("k", "")),
 		`needs write on all keys of the lease` + isBob: OfLease(s.Check(bob, Write, key("k", ""))),
 		`the lease is not yours` + isBob:               s.CheckLease(bob, See, Lease{"n", "alice"}),
 		`needs see on the name n` + isBob:              s.CheckNamed(bob, See, Lease{"n", "alice"}),
@@ -47,7 +47,7 @@ func TestDeniedText(t *testing.T) {
 		`needs manage on the name h/2` + isBob:         s.CheckGrant(bob, Lease{"h/2", "alice"}),
 		`only root may grant leases without a name to others` + isBob: s.CheckGrant(bob,
 			Lease{Principal: "alice"}),
-		`the lease is not yours, you are eve (no roles)`: s.CheckLease(eve, Hold, Lease{"n", "bob"}),
+		`the lease is not yours; you are eve (no roles)`: s.CheckLease(eve, Hold, Lease{"n", "bob"}),
 	} {
 		if !errors.Is(err, ErrPermissionDenied) || err.Error() != "permission denied: "+want {
 			t.Errorf("got %v, want %s", err, want)

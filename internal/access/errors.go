@@ -42,7 +42,7 @@ const (
 	emptyRange   change = "the range of the permission is empty"
 	unknownKind  change = "unknown kind of permission"
 	namedDefault change = "default limits must not have a name"
-	unknownOwner change = "limits must be for a user, for a role, or the default"
+	unknownOwner change = "limits must be for a user or a role, or be the default limits"
 	unknownLimit change = "unknown kind of limit"
 	belowNone    change = "a limit must be at least -1, which means no limit"
 )
@@ -59,7 +59,7 @@ var (
 	ErrPermissionDenied = errors.New("access: permission denied")
 	// ErrOldRevision means that users or roles have changed since the caller logged in. The caller
 	// must log in again.
-	ErrOldRevision = errors.New("access: users or roles have changed since the login")
+	ErrOldRevision = errors.New("access: users or roles have changed since you logged in")
 	// ErrInvalidLogin means that the caller's login is invalid or has ended.
 	ErrInvalidLogin = errors.New("access: the login is invalid or has ended")
 )

@@ -27,7 +27,7 @@ var (
 	// ErrUndecided means that the core did not accept a renewal because it could not decide whether
 	// the renewal is allowed. This member may not have the lease yet, users or roles may have just
 	// changed, or the lease may have no owner and many keys. It is never returned to clients.
-	ErrUndecided = errors.New("member: not yet decided whether the lease may be renewed")
+	ErrUndecided = errors.New("member: cannot decide yet whether the lease may be renewed")
 	// ErrTooManyRequests means that the queue is full. Nothing was done.
 	ErrTooManyRequests = errors.New("member: too many requests")
 	// ErrDiskFull means that this member's disk is too full even for entries from the leader.

@@ -84,7 +84,7 @@ func (r *Renewals) Enter(ctx context.Context, principal string, leases int) (hel
 	if p.leases+held > 2*maxRenewing {
 		defer r.mu.Unlock()
 		return 0, status.Error(codes.ResourceExhausted, fmt.Sprintf("leasehold: %s has unanswered "+
-			"renewals of %d leases; read the responses before renewing more", principal, p.leases))
+			"renewals for %d leases; read the responses before renewing more", principal, p.leases))
 	}
 	p.leases += held
 	r.mu.Unlock()

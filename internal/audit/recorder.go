@@ -66,7 +66,7 @@ var entries = sync.Pool{New: func() any { return new(Entry) }}
 // errNoAudit is returned for a call that cannot be recorded. It also replaces the response if
 // recording fails after the call.
 var errNoAudit = status.Error(codes.Unavailable,
-	"leasehold: the audit log of this member cannot be written, and --audit-log-when-full is stop")
+	"leasehold: this member cannot write its audit log, and --audit-log-when-full is stop")
 
 // Unary is a grpc.UnaryServerInterceptor. It must run after authentication, which identifies the
 // caller. For calls that authentication rejects, Refused is called instead.

@@ -124,7 +124,7 @@ func NewReader(r io.Reader) (*Reader, error) {
 		return nil, fmt.Errorf("%w: %w: it begins with %q", ErrNotWhole, encoding.ErrNewer, line[:n])
 	}
 	if isBolt(line[:n], r) {
-		return nil, fmt.Errorf("%w: it is a snapshot of etcd; restore it with leasehold snapshot "+
+		return nil, fmt.Errorf("%w: it is an etcd snapshot; restore it with leasehold snapshot "+
 			"restore --from-etcd", ErrNotWhole)
 	}
 	return nil, fmt.Errorf("%w: it does not begin with %q", ErrNotWhole, magic)
@@ -210,7 +210,7 @@ func (b *Reader) Next() (chunk []byte, ok bool, err error) {
 		return chunk, true, nil
 	}
 	if n != clusterChunk {
-		return nil, false, fmt.Errorf("%w: the ID of its cluster is missing", ErrNotWhole)
+		return nil, false, fmt.Errorf("%w: its cluster ID is missing", ErrNotWhole)
 	}
 	b.cluster = binary.BigEndian.Uint64(chunk)
 	return b.Next()

@@ -157,21 +157,22 @@ var reserved = []string{"dns", "spiffe"}
 func (s *issuerSettings) check() error {
 	switch {
 	case !issuerName.MatchString(s.Name) || slices.Contains(reserved, s.Name):
-		return fmt.Errorf("an issuer needs a name of lower-case letters, digits, dots and dashes "+
-			"(%s are reserved), not %q", strings.Join(reserved, " and "), s.Name)
+		return fmt.Errorf("an issuer's name must consist of lower-case letters, digits, dots and "+
+			"dashes (%s are reserved), not %q", strings.Join(reserved, " and "), s.Name)
 	case s.URL == "":
-		return fmt.Errorf("issuer %s needs a url that equals the iss claim of its tokens", s.Name)
+		return fmt.Errorf("issuer %s needs a url that matches the iss claim in its tokens", s.Name)
 	case len(s.Audiences) == 0 || slices.Contains(s.Audiences, ""):
 		return fmt.Errorf("issuer %s needs audiences: values of the aud claim that "+
 			"identify this cluster", s.Name)
 	case s.KeysURL != "" && s.KeysFile != "":
 		return fmt.Errorf("issuer %s has both keys-url and keys-file; omit one of them", s.Name)
 	case *s.Leeway < 0 || *s.Leeway > maxLeeway:
-		return fmt.Errorf("clock-leeway of issuer %s must be from 0s to %s", s.Name, maxLeeway)
+		return fmt.Errorf("clock-leeway of issuer %s must be between 0s and %s", s.Name, maxLeeway)
 	case s.Refresh < minRefresh:
-		return fmt.Errorf("refresh of issuer %s must be at least %s", s.Name, minRefresh)
+		return fmt.Errorf("the refresh interval of issuer %s must be at least %s",
+			s.Name, minRefresh)
 	case len(s.Algorithms) == 0:
-		return fmt.Errorf("algorithms of issuer %s is empty; omit it to allow all", s.Name)
+		return fmt.Errorf("the algorithms list of issuer %s is empty; omit it to allow all", s.Name)
 	}
 	for _, a := range s.Algorithms {
 		if !slices.Contains(algorithms, a) {
@@ -223,9 +224,9 @@ func (r *rule) check(issuers map[string]int) error {
 	case kinds != 1:
 		return errors.New("a binding needs exactly one of spiffe, dns or issuer")
 	case (r.User == "") == (r.Roles == nil):
-		return errors.New("a binding needs either user or roles")
+		return errors.New("a binding needs either a user or roles")
 	case r.Roles != nil && (len(r.Roles) == 0 || slices.Contains(r.Roles, "")):
-		return errors.New("roles of a binding must not be empty")
+		return errors.New("a binding's roles must not be empty")
 	case r.Issuer == "" && r.Claims != nil:
 		return errors.New("claims require an issuer")
 	case r.Issuer != "" && issuers[r.Issuer] == 0:

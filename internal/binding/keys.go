@@ -131,7 +131,7 @@ func (k *keySet) update(text []byte, err error) {
 		k.next = time.Now().Add(retryInterval)
 		if why := truncate(err.Error()); why != k.failed && k.ctx.Err() == nil {
 			k.failed = why
-			k.log.Warn("cannot fetch the keys of an issuer; the previous ones remain in effect",
+			k.log.Warn("cannot fetch an issuer's keys; the previous ones remain in effect",
 				"issuer", k.from.Name, "keys", len(k.keys), "error", why)
 		}
 		return
@@ -139,7 +139,7 @@ func (k *keySet) update(text []byte, err error) {
 	k.next, k.failed = time.Now().Add(k.from.Refresh), ""
 	if string(text) != k.text {
 		k.keys, k.text = keys, string(text)
-		k.log.Info("the keys of an issuer have changed", "issuer", k.from.Name, "keys", len(keys))
+		k.log.Info("an issuer's keys have changed", "issuer", k.from.Name, "keys", len(keys))
 	}
 }
 

@@ -99,7 +99,8 @@ func (i *issuer) keysOf(ctx context.Context, t *jwt.Token) (any, error) {
 		set.Keys = append(set.Keys, key)
 	}
 	if len(set.Keys) == 0 {
-		return nil, fmt.Errorf("the issuer has no key %q for %s", truncate(kid), t.Method.Alg())
+		return nil, fmt.Errorf("the issuer has no key with ID %q for %s", truncate(kid),
+			t.Method.Alg())
 	}
 	return set, nil
 }

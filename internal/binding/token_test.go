@@ -283,7 +283,7 @@ func TestFailingIssuer(t *testing.T) {
 	if r.who(token) == "" {
 		t.Error("the last keys are rejected")
 	}
-	if n := r.log.count("cannot fetch the keys"); n != 2 {
+	if n := r.log.count("cannot fetch an issuer's keys"); n != 2 {
 		t.Errorf("%d failures were logged, want 2", n)
 	}
 }

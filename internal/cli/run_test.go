@@ -38,7 +38,7 @@ func TestWrongArguments(t *testing.T) {
 		{[]string{"run", "--lock", "a", "--bogus", "--", "x"}, app.ExitBadArgs, "--bogus"},
 		{[]string{"run", "--lock", "a", "--ttl", "x", "--", "x"}, app.ExitBadArgs, "--ttl"},
 		{[]string{"run", "--", "x"}, app.ExitBadArgs, "--lock or --elect"},
-		{[]string{"run", "--lock", "a", "sh", "-c", "x"}, app.ExitBadArgs, "to run after --"},
+		{[]string{"run", "--lock", "a", "sh", "-c", "x"}, app.ExitBadArgs, "with its flags, after --"},
 		{[]string{"run", "--lock", "a", "--wait", "-1s", "--", "x"}, app.ExitBadArgs, "--wait must"},
 		{
 			[]string{"run", "--lock", "a", "--min-hold", "2500001h", "--", "x"},

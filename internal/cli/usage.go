@@ -51,7 +51,7 @@ func writeCommands(w io.Writer, title string, cmd *cobra.Command, group string) 
 
 func writeFlags(w io.Writer, cmd *cobra.Command) {
 	if !cmd.HasParent() {
-		fmt.Fprintf(w, "\nFlags of every client command. Each can also be set in the environment "+
+		fmt.Fprintf(w, "\nFlags of all client commands. Each can also be set in the environment "+
 			"(LEASEHOLD_ENDPOINTS\nor ETCDCTL_ENDPOINTS for --endpoints, and so on):\n%s",
 			cmd.LocalFlags().FlagUsages())
 		return
@@ -69,6 +69,6 @@ func writeFlags(w io.Writer, cmd *cobra.Command) {
 		fmt.Fprintf(w, "\nFlags:\n%s", own.FlagUsages())
 	}
 	if !cmd.HasAvailableSubCommands() {
-		fmt.Fprintf(w, "\nRun '%s --help' for the flags of every client command.\n", cmd.Root().Name())
+		fmt.Fprintf(w, "\nRun '%s --help' for the flags of all client commands.\n", cmd.Root().Name())
 	}
 }

@@ -12,7 +12,7 @@ import (
 func (d *Directory) CheckInvariants() error {
 	for list := range d.holds.held.All() {
 		if list.Len() == 0 {
-			return errors.New("a range without a holder")
+			return errors.New("a range has no holder")
 		}
 	}
 	for id, u := range d.leases {
@@ -55,7 +55,7 @@ func (d *Directory) checkDrops(c *cache) error {
 	pending := len(slices.Collect(c.pending.All()))
 	if pending != len(c.drops) || c.waiting != writes ||
 		(len(c.drops) > 0) != (d.unacked[c.token] == c) {
-		return fmt.Errorf("cache %d: %d pending, %d drops, %d of %d writes wait",
+		return fmt.Errorf("cache %d: %d pending ranges, %d drops, %d waiting writes, want %d",
 			c.token, pending, len(c.drops), c.waiting, writes)
 	}
 	return nil
@@ -64,7 +64,7 @@ func (d *Directory) checkDrops(c *cache) error {
 // checkCache checks the state of a cache and its holds.
 func (d *Directory) checkCache(c *cache) error {
 	if (c.waiting > 0) != (c.endsAt != 0) || c.lateSince != 0 && c.waiting == 0 {
-		return fmt.Errorf("cache %d: %d writes wait, checked at %d, late %v", c.token,
+		return fmt.Errorf("cache %d: %d waiting writes, checked at %d, late: %v", c.token,
 			c.waiting, c.endsAt, c.lateSince != 0)
 	}
 	if c.orphan == (d.holds.live[c.id] == c) || !c.stopped && d.isGone(c) ||
@@ -137,8 +137,8 @@ func (d *Directory) checkCounts() error {
 		}
 	}
 	if d.holds.wide != wide || d.holds.open != open {
-		return fmt.Errorf("%d caches are wide and %d open, but the counts are %d and %d", wide, open,
-			d.holds.wide, d.holds.open)
+		return fmt.Errorf("%d caches are wide and %d are open, but the counts are %d and %d",
+			wide, open, d.holds.wide, d.holds.open)
 	}
 	return nil
 }
@@ -148,7 +148,7 @@ func (d *Directory) checkCounts() error {
 func (d *Directory) checkSending() (err error) {
 	d.late.entries.Scan(func(e scheduled) bool {
 		if d.holds.caches[e.c.token] != e.c || e.at != e.c.lateSince || e.at != e.c.drops[0].since+1 {
-			err = errors.New("a slow cache no longer exists, or became slow at another time")
+			err = errors.New("a slow cache no longer exists, or became slow at a different time")
 		}
 		return err == nil
 	})
@@ -212,7 +212,7 @@ func (d *Directory) checkLine() error {
 		}
 	}
 	if d.links < 0 || len(d.waiting) == 0 && (d.links != 0 || len(tails) != 0) {
-		return fmt.Errorf("%d links and %d tails, %d writes wait", d.links, len(tails),
+		return fmt.Errorf("%d links and %d tails, but %d waiting writes", d.links, len(tails),
 			len(d.waiting))
 	}
 	return nil
@@ -223,7 +223,7 @@ func (s *spans) checkInvariants() (err error) {
 	last, first := "", true
 	s.to.Scan(func(from, to string) bool {
 		if to != "" && to <= from || !first && (last == "" || from <= last) {
-			err = fmt.Errorf("range from %q to %q after one that ends at %q", from, to, last)
+			err = fmt.Errorf("the range from %q to %q follows one that ends at %q", from, to, last)
 		}
 		last, first = to, false
 		return err == nil

@@ -62,8 +62,8 @@ func (d *Decoder) Unknown(what string, value uint64) {
 		return
 	}
 	if d.err == nil {
-		d.err = fmt.Errorf("%w: %s: %s %d is not supported (this release has version %d of the "+
-			"format)", ErrNewer, d.format.Name, what, value, d.format.Version)
+		d.err = fmt.Errorf("%w: %s: %s %d is not supported (this release supports format "+
+			"version %d)", ErrNewer, d.format.Name, what, value, d.format.Version)
 	}
 	d.at = len(d.b)
 }

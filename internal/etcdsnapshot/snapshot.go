@@ -22,7 +22,7 @@ import (
 )
 
 // errFormat means that a file is not an etcd snapshot, or is damaged.
-var errFormat = errors.New("not a complete snapshot of etcd")
+var errFormat = errors.New("not a complete etcd snapshot")
 
 // These are the buckets that this package reads in etcd's database, and the keys that it reads in
 // the bucket meta.
@@ -93,7 +93,7 @@ func checkHash(path string) error {
 	}
 	if info.Size()%512 != sha256.Size {
 		return fmt.Errorf("%w: no SHA-256 at its end; use --skip-hash-check to read it anyway, "+
-			"for example if it is a member's file member/snap/db", errFormat)
+			"for example if it is a member's member/snap/db file", errFormat)
 	}
 	sum := sha256.New()
 	if _, err := io.CopyN(sum, f, info.Size()-sha256.Size); err != nil {
@@ -168,8 +168,8 @@ func (s *Snapshot) indexLeases() error {
 			return err
 		}
 		if id <= 0 {
-			return fmt.Errorf("etcd's lease %016x has an ID below 1, which Leasehold does not grant: "+
-				"revoke it, and save the snapshot again", uint64(id))
+			return fmt.Errorf("etcd's lease %016x has an ID below 1, which Leasehold does not "+
+				"support: revoke it, and save the snapshot again", uint64(id))
 		}
 		s.known[id] = true
 		s.leases = append(s.leases, lease.Terms{ID: id, TTL: lease.TTL(ttl * 1000)})

@@ -138,7 +138,7 @@ func changeAccess(s *access.State, c Command) (*access.State, error) {
 			return s.Revoke(c.Role, of)
 		}
 	default:
-		panic("fsm: not a command about users and roles")
+		panic("fsm: not an access control command")
 	}
 }
 
@@ -194,7 +194,7 @@ func appendAccess(b []byte, c Command) []byte {
 		b = encoding.AppendBytes(encoding.AppendBytes(b, c.Role), c.Key)
 		return encoding.AppendBytes(b, c.End)
 	default:
-		panic("fsm: not a command about users and roles")
+		panic("fsm: not an access control command")
 	}
 }
 
@@ -253,7 +253,7 @@ func appendPermission(b []byte, p access.Permission) []byte {
 func (d *decoder) permission() access.Permission {
 	k := access.Kind(d.Byte())
 	if !k.Known() {
-		d.Unknown("a permission of kind", uint64(k))
+		d.Unknown("permission kind", uint64(k))
 	}
 	return access.Permission{Kind: k, Key: d.Text(), End: d.Text()}
 }
@@ -359,7 +359,7 @@ func (r *accessRead) state() (*access.State, error) {
 	for _, l := range r.limits {
 		with, _ := s.SetLimits(l.Of, l.List)
 		if with == s { // SetLimits also returns s if there is an error
-			return nil, fmt.Errorf("%w: limits of %q, which does not exist", ErrCorrupt, l.Of.Name)
+			return nil, fmt.Errorf("%w: limits for %q, which does not exist", ErrCorrupt, l.Of.Name)
 		}
 		s = with
 	}

@@ -177,8 +177,8 @@ func (m *Machine) restoreAccount(r account) error {
 	for _, id := range r.Leases {
 		info, ok := m.lessor.Lookup(id)
 		if !ok || a.leases.Account(id) != "" {
-			return fmt.Errorf("%w: the account of %q names lease %016x, which does not exist or has an account",
-				ErrCorrupt, r.Principal, id)
+			return fmt.Errorf("%w: the account of %q names lease %016x, which does not exist "+
+				"or already has an account", ErrCorrupt, r.Principal, id)
 		}
 		a.charge(r.Principal, &info)
 	}

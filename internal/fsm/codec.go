@@ -122,7 +122,8 @@ func DecodeCommands(data []byte) ([]Command, error) {
 	case err != nil:
 		return nil, err
 	case len(groups) != 1 || groups[0].Origin != Origin{}:
-		return nil, fmt.Errorf("%w: forwarded commands must be one group without an origin", ErrCorrupt)
+		return nil, fmt.Errorf("%w: forwarded commands must form one group with no origin",
+			ErrCorrupt)
 	default:
 		return groups[0].Commands, nil
 	}

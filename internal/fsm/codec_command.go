@@ -187,7 +187,7 @@ func appendChangeTTL(b []byte, c *ChangeTTL) []byte {
 }
 
 func (d *decoder) changeTTL() *ChangeTTL {
-	f, r := d.ref("a change of the TTL", refID|refName|refToken|changeMost)
+	f, r := d.ref("a TTL change", refID|refName|refToken|changeMost)
 	c := &ChangeTTL{ID: r.id, Name: r.name, Token: r.token, TTL: lease.TTL(d.Varint())}
 	if f&changeMost != 0 {
 		c.MaxCacheTTL = lease.TTL(d.Varint())

@@ -85,7 +85,7 @@ func (d *decoder) refusal() error {
 	case k >= refusalPlain && int(k-refusalPlain) < len(refusals):
 		return refusals[k-refusalPlain]
 	default:
-		d.Unknown("a refusal of kind", uint64(k))
+		d.Unknown("refusal kind", uint64(k))
 		return nil
 	}
 }
@@ -153,7 +153,7 @@ func appendValue(b []byte, v any) []byte {
 	case lease.Token:
 		return binary.AppendUvarint(append(b, valueToken), uint64(v))
 	default:
-		panic("fsm: no encoding for a result")
+		panic("fsm: cannot encode a result of unknown type")
 	}
 }
 
@@ -192,7 +192,7 @@ func (d *decoder) value(depth int) any {
 	case valueToken:
 		return lease.Token(d.Uvarint())
 	default:
-		d.Unknown("a result of kind", uint64(k))
+		d.Unknown("result kind", uint64(k))
 		return nil
 	}
 }

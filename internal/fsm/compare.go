@@ -134,14 +134,14 @@ func (c *comparison) image() []byte {
 func (d *decoder) comparison(c *comparison) {
 	index := d.Uvarint()
 	if index == 0 || c.index != 0 {
-		d.Fail("comparison of states")
+		d.Fail("state comparison")
 	}
 	*c = comparison{index: index, hashes: make(map[uint64]uint64)}
 	last := uint64(0)
 	encoding.List(&d.Decoder, func() struct{} {
 		id := d.Uint64()
 		if id <= last {
-			d.Fail("order of the hashes of states")
+			d.Fail("order of the state hashes")
 		}
 		last, c.hashes[id] = id, d.Uvarint()
 		return struct{}{}

@@ -182,8 +182,8 @@ func (m *Machine) noteUnbound(id lease.ID) {
 // last event. The returned slice never changes, and the caller must not modify it.
 func (l LeaseEvents) After(seq uint64) ([]LeaseEvent, error) {
 	if seq > l.last || l.last-seq > uint64(l.recent.kept) {
-		return nil, fmt.Errorf("%w: requested events after %d, but only the last %d are kept, "+
-			"up to %d",
+		return nil, fmt.Errorf("%w: requested events after number %d, but only the last %d are "+
+			"kept, up to number %d",
 			ErrEventsCompacted, seq, l.recent.kept, l.last)
 	}
 	return l.recent.last(int(l.last - seq)), nil

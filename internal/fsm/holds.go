@@ -19,8 +19,8 @@ import (
 var (
 	// ErrBadHolds means that a lease would hold too many ranges, ranges that are too long, or an
 	// empty range: see CheckHolds.
-	ErrBadHolds = errors.New("fsm: a lease can hold at most 64 ranges, of 16 KiB in total, none " +
-		"of them empty")
+	ErrBadHolds = errors.New("fsm: a lease can hold at most 64 non-empty ranges, with a total " +
+		"size of at most 16 KiB")
 	// ErrTooManyHolds means that the grant would exceed the maximum number of ranges that all
 	// leases and orphans can hold together.
 	ErrTooManyHolds = errors.New("fsm: all leases together can hold at most 100000 ranges: end " +

@@ -24,7 +24,7 @@ func (m *Machine) checkInvariants() error {
 	attached := 0
 	for kv := range m.store.View().Ascend("\x00", "\x00", 0) {
 		if got := m.lessor.LeaseOf(kv.Key); got != lease.ID(kv.Lease) {
-			return fmt.Errorf("key %q: lease %d in the record, %d in the lessor",
+			return fmt.Errorf("key %q: the record has lease %d, but the lessor has %d",
 				kv.Key, kv.Lease, got)
 		}
 		if kv.Lease != 0 {
@@ -32,11 +32,12 @@ func (m *Machine) checkInvariants() error {
 		}
 	}
 	if n := m.lessor.Attached(); n != attached {
-		return fmt.Errorf("lessor has %d keys attached, the store %d", n, attached)
+		return fmt.Errorf("the lessor has %d attached keys, but the store has %d", n, attached)
 	}
 	for info := range m.lessor.Leases() {
 		if info.Bound && m.lessor.KeyCount(info.ID) != 1 {
-			return fmt.Errorf("lease %d is bound to %q", info.ID, m.lessor.Keys(info.ID))
+			return fmt.Errorf("lease %d is bound to the keys %q, want exactly one key",
+				info.ID, m.lessor.Keys(info.ID))
 		}
 	}
 	return cmp.Or(m.checkSessions(), m.checkAccounts(), m.checkHeld())
@@ -56,7 +57,7 @@ func (m *Machine) checkAccounts() error {
 	}
 	for who, n := range m.meta.accounts.byName {
 		if counts[who] != *n {
-			return fmt.Errorf("the count of leases of %q is %+v, want %+v", who, *n, counts[who])
+			return fmt.Errorf("the lease counts of %q are %+v, want %+v", who, *n, counts[who])
 		}
 		delete(counts, who)
 	}
@@ -87,7 +88,8 @@ func (m *Machine) checkHeld() error {
 		longest = max(longest, o.Lease.TTL)
 	}
 	if ranges != m.holds.ranges || !maps.Equal(owned, m.holds.owned) || longest != m.CacheTTL() {
-		return fmt.Errorf("%d ranges are held, by owner %v, for %d at most; the counts are %d, %v, %d",
+		return fmt.Errorf("held ranges: %d in total, %v by owner, longest TTL %d; "+
+			"the counts are %d, %v, %d",
 			ranges, owned, longest, m.holds.ranges, m.holds.owned, m.CacheTTL())
 	}
 	return nil
@@ -104,16 +106,18 @@ func (m *Machine) checkSessions() error {
 			return err
 		}
 		if l.byID[s.ID] != s || s.next.prev != s || s.ID > l.last || size != s.bytes {
-			return fmt.Errorf("session %d of %d, %d bytes of %d", s.ID, l.last, s.bytes, size)
+			return fmt.Errorf("session %d (last ID %d): the count is %d bytes, want %d",
+				s.ID, l.last, s.bytes, size)
 		}
 		if s.owner == nil || s.owner.user != s.user || l.owners.byUser[s.user] != s.owner {
-			return fmt.Errorf("session %d of %q has another owner", s.ID, s.user)
+			return fmt.Errorf("session %d of %q has the wrong owner", s.ID, s.user)
 		}
 		used[s.owner] = append(used[s.owner], s)
 		bytes += size
 	}
 	if n != len(l.byID) || bytes != l.bytes || n > l.limits.sessions || bytes > l.limits.bytes {
-		return fmt.Errorf("%d sessions of %d, %d bytes of %d", n, len(l.byID), bytes, l.bytes)
+		return fmt.Errorf("%d sessions in the list, %d in the index; %d bytes, but the count is %d",
+			n, len(l.byID), bytes, l.bytes)
 	}
 	return l.owners.check(used)
 }
@@ -135,7 +139,7 @@ func (s *session) check() (size int64, err error) {
 // the counts, the rings, and the positions of the owners in the rankings, which are heaps.
 func (l *sessionOwners) check(used map[*sessionOwner][]*session) error {
 	if len(l.byUser) != len(used) {
-		return fmt.Errorf("%d owners of sessions, want %d", len(l.byUser), len(used))
+		return fmt.Errorf("%d session owners, want %d", len(l.byUser), len(used))
 	}
 	for o, list := range used {
 		bytes, next := int64(0), &o.root
@@ -146,7 +150,7 @@ func (l *sessionOwners) check(used map[*sessionOwner][]*session) error {
 			bytes, next = bytes+s.bytes, s
 		}
 		if next.older != &o.root || o.root.newer != next {
-			return fmt.Errorf("the ring of %q has other sessions", o.user)
+			return fmt.Errorf("the ring of %q does not contain the expected sessions", o.user)
 		}
 		if o.count != len(list) || o.bytes != bytes {
 			return fmt.Errorf("%q has %d sessions with %d bytes, but the counts are %d and %d", o.user,

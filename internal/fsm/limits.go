@@ -26,7 +26,7 @@ func appendSetLimits(b []byte, c *SetLimits) []byte {
 func (d *decoder) setLimits() *SetLimits {
 	k := access.HolderKind(d.Byte())
 	if !k.Known() {
-		d.Unknown("limits of kind", uint64(k))
+		d.Unknown("a limit for holder kind", uint64(k))
 	}
 	return &SetLimits{
 		Of: access.Holder{Kind: k, Name: d.Text()},

@@ -15,7 +15,7 @@ func (m *Machine) applyMember(c Command) error {
 	case *PromoteMember:
 		return m.promoteMember(c.ID)
 	default:
-		panic("fsm: not a command about a member")
+		panic("fsm: not a membership command")
 	}
 }
 

@@ -118,7 +118,7 @@ func (s *Scanner) body(d *decoder, tag byte) Record {
 	case tagTrailer:
 		return s.trailer(d)
 	}
-	d.Unknown("a record of kind", uint64(tag))
+	d.Unknown("record kind", uint64(tag))
 	return Record{}
 }
 
@@ -140,7 +140,7 @@ func (s *Scanner) trailer(d *decoder) Record {
 	n := d.Uvarint()
 	s.ended = d.Err() == nil
 	if n != s.records {
-		d.Fail(fmt.Sprintf("the trailer counts %d records instead of %d", n, s.records))
+		d.Fail(fmt.Sprintf("the trailer specifies %d records, but there are %d", n, s.records))
 	}
 	return Record{"trailer", struct{ Records uint64 }{n}}
 }

@@ -312,7 +312,8 @@ func TestRestoreBackupRefusesTokensFromTheFuture(t *testing.T) {
 		bad = nil
 		return chunk, chunk != nil, nil
 	})
-	if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "token 0x5, but the last is 0x4") {
+	if !errors.Is(err, ErrCorrupt) ||
+		!strings.Contains(err.Error(), "token 0x5, but the last token is 0x4") {
 		t.Errorf("error %v", err)
 	}
 }

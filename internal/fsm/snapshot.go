@@ -56,7 +56,7 @@ type header struct {
 func (d *decoder) restoreID(earlier uint64) uint64 {
 	id := d.Uint64()
 	if id == 0 || earlier != 0 {
-		d.Fail("ID of a restore")
+		d.Fail("invalid or repeated restore ID")
 	}
 	return id
 }
@@ -230,7 +230,7 @@ func rebuild(
 	m.holds.recount(m.lessor.Lookup)
 	for id := range m.holds.of {
 		if info, ok := m.lessor.Lookup(id); !ok || info.Delayed {
-			return nil, fmt.Errorf("%w: holds of lease %016x, which is not alive", ErrCorrupt, id)
+			return nil, fmt.Errorf("%w: lease %016x holds ranges but is not alive", ErrCorrupt, id)
 		}
 	}
 	for _, a := range r.accounts {
@@ -405,7 +405,7 @@ func (r *restorer) ofSession(tag byte) {
 	if tag == tagSessionUser {
 		user := r.d.Text()
 		if s.user != "" || user == "" || len(s.answers) > 0 {
-			r.d.Fail("user of a session")
+			r.d.Fail("invalid session user")
 		}
 		// this evicts nothing, because all sessions fit before the snapshot was written
 		l.setUser(s, user)
@@ -413,7 +413,7 @@ func (r *restorer) ofSession(tag byte) {
 	}
 	a := r.d.answer()
 	if i, _ := s.find(a.number); i < len(s.answers) || a.number < s.settled {
-		r.d.Fail("answer of a session")
+		r.d.Fail("invalid session answer")
 	}
 	l.insert(s, a)
 }
@@ -445,9 +445,9 @@ func (r *restorer) all() iter.Seq[mvcc.Record] {
 func (r *restorer) unexpected(tag byte) {
 	switch {
 	case tag > tagLast:
-		r.d.Unknown("a record of kind", uint64(tag))
+		r.d.Unknown("record kind", uint64(tag))
 	case tag != 0:
-		r.d.Fail(fmt.Sprintf("a record of kind %d is out of place", tag))
+		r.d.Fail(fmt.Sprintf("record kind %d is out of place", tag))
 	}
 }
 

@@ -78,26 +78,26 @@ func TestBadSnapshots(t *testing.T) {
 	}{
 		"quota of 0":         {these(member(memberQuota, 0)), "quota"},
 		"empty key":          {these(member(memberTokenKey, 0)), "token key"},
-		"comparison of none": {these(comparisonRecord(0)), "comparison of states"},
-		"two comparisons":    {these(comparisonRecord(1), comparisonRecord(2)), "comparison of states"},
-		"a member twice":     {these(comparisonRecord(1, 7, 7)), "order of the hashes"},
-		"member 0":           {these(comparisonRecord(1, 0)), "order of the hashes"},
+		"comparison of none": {these(comparisonRecord(0)), "state comparison"},
+		"two comparisons":    {these(comparisonRecord(1), comparisonRecord(2)), "state comparison"},
+		"a member twice":     {these(comparisonRecord(1, 7, 7)), "order of the state hashes"},
+		"member 0":           {these(comparisonRecord(1, 0)), "order of the state hashes"},
 		"session 0":          {these(sessionRecord(0, 0)), "session"},
 		"user of no session": {these(user), "without a session"},
-		"two users":          {these(sessionRecord(1, 0), user, user), "user of a session"},
-		"no user":            {these(sessionRecord(1, 0), nobody), "user of a session"},
-		"user of an answer":  {these(sessionRecord(1, 0), answerRecord(1), user), "user of a session"},
+		"two users":          {these(sessionRecord(1, 0), user, user), "invalid session user"},
+		"no user":            {these(sessionRecord(1, 0), nobody), "invalid session user"},
+		"user of an answer":  {these(sessionRecord(1, 0), answerRecord(1), user), "invalid session user"},
 		"an answer twice": {
-			these(sessionRecord(1, 0), answerRecord(1), answerRecord(1)), "answer of a session",
+			these(sessionRecord(1, 0), answerRecord(1), answerRecord(1)), "invalid session answer",
 		},
 		"answers out of order": {
-			these(sessionRecord(1, 0), answerRecord(2), answerRecord(1)), "answer of a session",
+			these(sessionRecord(1, 0), answerRecord(2), answerRecord(1)), "invalid session answer",
 		},
 		"held twice":     {these(leaseRecord(&one), hold, hold), "holds of a lease"},
 		"no lease":       {these(hold), "is not alive"},
 		"a lease's end":  {these(leaseRecord(&delayed), hold), "is not alive"},
 		"a lease twice":  {these(leaseRecord(&one), leaseRecord(&one)), ""},
-		"a key of none":  {these(key(1)), "names lease"},
+		"a key of none":  {these(key(1)), "is attached to lease"},
 		"a key twice":    {these(key(0), key(0)), "mvcc"},
 		"another header": {these(record(tagHeader, nothing)), "out of place"},
 		"a lease behind": {these(key(0), leaseRecord(&one)), "out of place"},
@@ -106,7 +106,7 @@ func TestBadSnapshots(t *testing.T) {
 		"an account of no lease": {
 			these(record(tagAccount, func(b []byte) []byte {
 				return appendAccount(b, account{Principal: "u", Leases: []lease.ID{1}})
-			})), "does not exist or has an account",
+			})), "does not exist or already has an account",
 		},
 	} {
 		for _, cut := range []bool{false, true} {

@@ -57,7 +57,7 @@ func appendSetVersion(b []byte, c *SetVersion) []byte {
 }
 
 func (d *decoder) setVersion() *SetVersion {
-	c := &SetVersion{Hold: d.Bool("a change of the cluster version"), Version: d.Byte()}
+	c := &SetVersion{Hold: d.Bool("a cluster version change"), Version: d.Byte()}
 	if c.Version == 0 {
 		d.Fail("cluster version 0")
 	}
@@ -102,7 +102,7 @@ func (m *Machine) Foreign() error {
 	if v < m.cfg.Versions.Oldest {
 		why = encoding.ErrOlder
 	}
-	return fmt.Errorf("%w: the cluster version is %s, and this release supports %v",
+	return fmt.Errorf("%w: the cluster version is %s, but this release supports %v",
 		why, version.Name(v), m.cfg.Versions)
 }
 

@@ -190,7 +190,7 @@ func TestStateOfAnotherVersion(t *testing.T) {
 	}
 	_, err = load(Config{Versions: three}, Restore)
 	if !errors.Is(err, encoding.ErrOlder) ||
-		!strings.Contains(err.Error(), "is 0.1, and this release supports") {
+		!strings.Contains(err.Error(), "is 0.1, but this release supports") {
 		t.Errorf("a release that is too new: %v", err)
 	}
 	restored, err := load(Config{Versions: three},

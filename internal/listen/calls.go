@@ -333,7 +333,7 @@ func (u *unread) hold(data mem.BufferSlice) mem.BufferSlice {
 }
 
 // Get implements mem.BufferPool. It is never called.
-func (u *unread) Get(int) *[]byte { panic("listen: an answer is not a pool") }
+func (u *unread) Get(int) *[]byte { panic("listen: Get called on a response buffer") }
 
 // Put implements mem.BufferPool. gRPC calls it after it has written or dropped the response.
 func (u *unread) Put(*[]byte) {

@@ -99,7 +99,7 @@ func (t TLS) base() (*tls.Config, error) {
 		return nil, err
 	}
 	if high != 0 && low > high {
-		return nil, fmt.Errorf("%w: minimum version %s is above maximum %s",
+		return nil, fmt.Errorf("%w: minimum version %s is above maximum version %s",
 			errTLS, t.MinVersion, t.MaxVersion)
 	}
 	suites, err := cipherSuites(t.CipherSuites)
@@ -201,7 +201,8 @@ func (t TLS) verify(state tls.ConnectionState) error {
 	}
 	matches := func(host string) bool { return leaf.VerifyHostname(host) == nil }
 	if len(t.AllowedHostnames) > 0 && !slices.ContainsFunc(t.AllowedHostnames, matches) {
-		return fmt.Errorf("listen: certificate of %q contains no allowed host", leaf.Subject.CommonName)
+		return fmt.Errorf("listen: the certificate of %q contains no allowed host",
+			leaf.Subject.CommonName)
 	}
 	return nil
 }

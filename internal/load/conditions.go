@@ -103,7 +103,7 @@ func (w *conditionProbe) send(ctx context.Context, d time.Duration, progress fun
 			due = now.Add(renewEvery)
 			w.sent <- now
 			if err := w.stream.Send(&pb.LeaseKeepAliveRequest{ID: w.lease}); err != nil {
-				return fmt.Errorf("the stream of renewals ended: %w", err)
+				return fmt.Errorf("the renewal stream ended: %w", err)
 			}
 			w.weather.Sent++
 		}

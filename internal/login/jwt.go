@@ -53,7 +53,8 @@ func newJWT(options map[string]string, now func() time.Time) (*jsonWebTokens, er
 			private, err = readKey(value)
 		case "sign-method":
 			if j.method = jwt.GetSigningMethod(value); j.method == nil || value == "none" {
-				err = errors.New("it must be EdDSA, or one such as RS256, PS256, ES256 or HS256")
+				err = errors.New("it must be a supported algorithm, such as EdDSA, RS256, " +
+					"ES256 or HS256")
 			}
 		default:
 			err = errors.New("unknown option")
@@ -63,7 +64,7 @@ func newJWT(options map[string]string, now func() time.Time) (*jsonWebTokens, er
 		}
 	}
 	if j.method == nil {
-		return nil, errors.New("--auth-token: jwt needs the option sign-method")
+		return nil, errors.New("--auth-token: jwt requires the option sign-method")
 	}
 	if err := j.takeKeys(public, private); err != nil {
 		return nil, fmt.Errorf("--auth-token: %w", err)
@@ -93,7 +94,7 @@ func (j *jsonWebTokens) takeKeys(public, private []byte) error {
 	switch j.method.(type) {
 	case *jwt.SigningMethodHMAC:
 		if len(private) == 0 {
-			return errors.New("missing key data: priv-key names the file with the secret")
+			return errors.New("missing key data: set priv-key to the file with the secret")
 		}
 		j.sign, j.verify = private, private
 		return nil
@@ -105,7 +106,7 @@ func (j *jsonWebTokens) takeKeys(public, private []byte) error {
 		err = take(j, files, jwt.ParseEdPublicKeyFromPEM, jwt.ParseEdPrivateKeyFromPEM)
 	}
 	if err == nil && j.verify == nil {
-		err = errors.New("missing key data: pub-key or priv-key names a file")
+		err = errors.New("missing key data: set pub-key or priv-key to a key file")
 	}
 	return err
 }

@@ -336,8 +336,8 @@ func TestParse(t *testing.T) {
 	other, _ := writeKeys(t, rsaKey(t))
 	for token, text := range map[string]string{
 		"plain":                                 "neither simple nor jwt",
-		"jwt":                                   "needs the option sign-method",
-		"jwt,pub-key=" + pub:                    "needs the option sign-method",
+		"jwt":                                   "requires the option sign-method",
+		"jwt,pub-key=" + pub:                    "requires the option sign-method",
 		"jwt,sign-method=none":                  "sign-method: it must be",
 		"jwt,sign-method=RS257":                 "sign-method: it must be",
 		"jwt,sign-method=RS256":                 "missing key data",

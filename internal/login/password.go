@@ -20,7 +20,7 @@ const maxWaiting = 1024
 // Errors for callers that set a password or log in.
 var (
 	// ErrPasswordTooLong means that a new password has more than 72 bytes.
-	ErrPasswordTooLong = errors.New("login: a password may have at most 72 bytes")
+	ErrPasswordTooLong = errors.New("login: a password can be at most 72 bytes long")
 	// ErrBusy means that too many logins are already waiting.
 	ErrBusy = errors.New("login: too many concurrent logins")
 )
@@ -30,7 +30,7 @@ type TooShortError struct{ Least int }
 
 // Error returns a message that includes the minimum length.
 func (e *TooShortError) Error() string {
-	return fmt.Sprintf("login: a password needs at least %d characters (--min-password-length)",
+	return fmt.Sprintf("login: a password must have at least %d characters (--min-password-length)",
 		e.Least)
 }
 

@@ -13,7 +13,7 @@ var (
 	// valid.
 	ErrInvalid = errors.New("login: invalid token")
 	// ErrRefused means that the user does not exist or the password is wrong.
-	ErrRefused = errors.New("login: no such user or a wrong password")
+	ErrRefused = errors.New("login: unknown user or wrong password")
 	// ErrVerifyOnly means that this member has no private key for signing tokens.
 	ErrVerifyOnly = errors.New("login: token signing attempted with verify-only key")
 	// ErrNoTokens means that this member does not issue tokens because --auth-token is empty.
@@ -100,7 +100,7 @@ func split(text string) (string, map[string]string, error) {
 			return "", nil, fmt.Errorf("--auth-token: %q is not of the form option=value", pair)
 		}
 		if _, twice := options[name]; twice {
-			return "", nil, fmt.Errorf("--auth-token has the option %s twice", name)
+			return "", nil, fmt.Errorf("--auth-token sets the option %s twice", name)
 		}
 		options[name] = value
 	}

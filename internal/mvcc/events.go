@@ -112,7 +112,7 @@ func (v *View) prevOf(r *record) *KeyValue {
 	}
 	p := v.log.find(rev)
 	if p == nil {
-		panic("mvcc: a version that is not compacted is missing")
+		panic("mvcc: a version that was not compacted is missing")
 	}
 	return p.kv()
 }

@@ -22,7 +22,7 @@ func (s *Store) CheckInvariants() error {
 		case gone && !live && !dead:
 			cleared++
 		case live == dead || dead != last.tombstone() || gone && s.Cleared():
-			return fmt.Errorf("key %q: live %v, dead %v", key, live, dead)
+			return fmt.Errorf("key %q: in the live tree: %v, in the dead tree: %v", key, live, dead)
 		case live && inLive.e != e, dead && inDead.e != e:
 			return fmt.Errorf("key %q: the tree has a different entry, which is never freed", key)
 		}
@@ -34,15 +34,17 @@ func (s *Store) CheckInvariants() error {
 				return fmt.Errorf("key %q: version %v is not in the history", key, r.rev())
 			}
 			if i > 0 && !c.at(i-1).rev().less(r.rev()) {
-				return fmt.Errorf("key %q: version %v after %v", key, r.rev(), c.at(i-1).rev())
+				return fmt.Errorf("key %q: version %v follows version %v",
+					key, r.rev(), c.at(i-1).rev())
 			}
 		}
 	}
 	if n := s.records(); n != versions {
-		return fmt.Errorf("%d records in the history, %d in the entries", n, versions)
+		return fmt.Errorf("%d records in the history, but %d in the entries", n, versions)
 	}
 	if n := s.live.Len() + s.dead.Len(); n+cleared != len(s.entries) {
-		return fmt.Errorf("%d keys in the trees, %d cleared, %d entries", n, cleared, len(s.entries))
+		return fmt.Errorf("%d keys in the trees, %d cleared, but %d entries",
+			n, cleared, len(s.entries))
 	}
 	if err := s.checkSize(); err != nil {
 		return err
@@ -67,7 +69,8 @@ func (s *Store) checkSize() error {
 		sum += w.Bytes
 	}
 	if sum != s.Size() {
-		return fmt.Errorf("size %d at %d, compacted %d, want %d", s.Size(), s.revision, s.compacted, sum)
+		return fmt.Errorf("the size is %d at revision %d (compacted at %d), want %d",
+			s.Size(), s.revision, s.compacted, sum)
 	}
 	delete(of, "")
 	maps.DeleteFunc(of, func(_ string, w Written) bool { return w.Bytes == 0 && w.Keys == 0 })
@@ -100,7 +103,7 @@ func (s *Store) tallyRecords(records []Record, of tally) error {
 			bytes.Equal(after.Value, r.Value) {
 			cost = recordCost // the value is counted in the next record
 			if &after.Value[0] != &r.Value[0] {
-				return fmt.Errorf("key %q has the same value twice", r.Key)
+				return fmt.Errorf("key %q has two copies of the same value", r.Key)
 			}
 		}
 		if after == nil && r.Lease != 0 && !r.Tombstone {

@@ -163,9 +163,11 @@ func (s *state) resolve(rev int64) (int64, error) {
 	case rev <= 0:
 		return s.revision, nil
 	case rev > s.revision:
-		return 0, fmt.Errorf("read at %d, revision %d: %w", rev, s.revision, ErrFutureRevision)
+		return 0, fmt.Errorf("read at revision %d, but the latest revision is %d: %w",
+			rev, s.revision, ErrFutureRevision)
 	case rev < s.compacted:
-		return 0, fmt.Errorf("read at %d, compacted %d: %w", rev, s.compacted, ErrCompacted)
+		return 0, fmt.Errorf("read at revision %d, but the history is compacted up to %d: %w",
+			rev, s.compacted, ErrCompacted)
 	}
 	return rev, nil
 }

@@ -29,7 +29,7 @@ type Loaded struct {
 // Load is like Restore, but omits the last step, Sort.
 func Load(revision, compacted int64, records iter.Seq[Record]) (*Loaded, error) {
 	if revision < 1 || compacted < 0 || compacted > revision {
-		return nil, fmt.Errorf("mvcc: restore: revision %d, compacted %d", revision, compacted)
+		return nil, fmt.Errorf("mvcc: restore: revision %d, compacted at %d", revision, compacted)
 	}
 	s := New()
 	s.revision, s.compacted = revision, compacted
@@ -39,7 +39,7 @@ func Load(revision, compacted int64, records iter.Seq[Record]) (*Loaded, error) 
 	for rec := range records {
 		rev := rec.revision()
 		if !last.less(rev) || rev.Main > revision || rev.Sub < 0 || rev.Sub > 1<<31-1 {
-			return nil, fmt.Errorf("mvcc: restore: record at %v after %v, revision %d",
+			return nil, fmt.Errorf("mvcc: restore: record at %v after record at %v, at revision %d",
 				rev, last, revision)
 		}
 		if rec.Tombstone != (rec.Version == 0) {
@@ -119,17 +119,17 @@ func (s *Store) valid(r, before *record) error {
 	switch {
 	case prev != nil:
 		if r.Version != prev.Version+1 || r.CreateRevision != prev.CreateRevision {
-			return fmt.Errorf("version %d, created %d, after version %d, created %d",
+			return fmt.Errorf("version %d, created at %d, follows version %d, created at %d",
 				r.Version, r.CreateRevision, prev.Version, prev.CreateRevision)
 		}
 	case before != nil || r.ModRevision > s.compacted:
 		if r.Version != 1 || r.CreateRevision != r.ModRevision {
-			return fmt.Errorf("version %d, created %d, but it is the first",
+			return fmt.Errorf("version %d, created at %d, but it is the key's first version",
 				r.Version, r.CreateRevision)
 		}
 	case r.Version < 1 || r.CreateRevision < 1 || r.CreateRevision > r.ModRevision ||
 		(r.Version == 1 && r.CreateRevision != r.ModRevision):
-		return fmt.Errorf("version %d, created %d", r.Version, r.CreateRevision)
+		return fmt.Errorf("version %d, created at %d", r.Version, r.CreateRevision)
 	}
 	return nil
 }

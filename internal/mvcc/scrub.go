@@ -17,7 +17,7 @@ const (
 // two calls to View. Scrub does not change the results of the store and its views.
 func (s *Store) Scrub(budget int) (more bool) {
 	if s.open {
-		panic("mvcc: Scrub during a transaction")
+		panic("mvcc: Scrub was called during a transaction")
 	}
 	if s.swept == s.compacted {
 		return false
@@ -117,7 +117,7 @@ func (s *Store) superfluous(c *chain, i int) bool {
 // forget drops a record from the history.
 func (s *Store) forget(r *record) {
 	if !s.log.drop(r.rev()) {
-		panic("mvcc: a version is missing in the history")
+		panic("mvcc: a version is missing from the history")
 	}
 }
 

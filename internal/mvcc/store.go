@@ -179,10 +179,12 @@ func (s *Store) Compact(rev int64) error {
 		panic("mvcc: Compact during a transaction")
 	}
 	if rev <= s.compacted {
-		return fmt.Errorf("compact at %d, compacted %d: %w", rev, s.compacted, ErrCompacted)
+		return fmt.Errorf("compact at revision %d, but the history is compacted up to %d: %w",
+			rev, s.compacted, ErrCompacted)
 	}
 	if rev > s.revision {
-		return fmt.Errorf("compact at %d, revision %d: %w", rev, s.revision, ErrFutureRevision)
+		return fmt.Errorf("compact at revision %d, but the latest revision is %d: %w",
+			rev, s.revision, ErrFutureRevision)
 	}
 	// The changes at the old compacted revision were kept only for their events, which are no
 	// longer needed. So the sweep visits that revision once more.

@@ -221,7 +221,7 @@ func TestMisuse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
 				if said := fmt.Sprint(recover()); !strings.HasPrefix(said, "mvcc: ") &&
-					!strings.HasPrefix(said, "read at 99") {
+					!strings.HasPrefix(said, "read at revision 99") {
 					t.Fatalf("panic: %s", said)
 				}
 			}()

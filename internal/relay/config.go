@@ -52,7 +52,7 @@ func (c *Config) Validate() error {
 	case len(c.Listen) == 0:
 		return errors.New("a relay needs --listen-client-urls, the addresses for clients")
 	case c.MaxRequestBytes < 0:
-		return errors.New("--max-request-bytes is negative")
+		return errors.New("--max-request-bytes must not be negative")
 	}
 	encrypted := false
 	for _, list := range [][]url.URL{c.Listen, c.ListenMetrics} {

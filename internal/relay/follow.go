@@ -75,7 +75,7 @@ func newMembers(c *client.Client, log *slog.Logger, count *metrics) *members {
 	return &members{
 		client: c, log: log, count: count, changed: make(chan struct{}),
 		changes: func(bool) {},
-		why:     errors.New("the relay has not found one yet"),
+		why:     errors.New("no member has been found yet"),
 	}
 }
 
@@ -95,7 +95,8 @@ func (m *members) get(ctx context.Context) (*upstream, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return nil, status.Errorf(codes.Unavailable, "leasehold: the relay has no member: %v", m.why)
+	return nil, status.Errorf(codes.Unavailable,
+		"leasehold: the relay is not connected to a member: %v", m.why)
 }
 
 // wait waits for an upstream.
@@ -186,7 +187,7 @@ func (m *members) failed(ctx context.Context, endpoint string, err error) {
 		return
 	}
 	if status.Code(err) == codes.PermissionDenied {
-		err = fmt.Errorf("%w; the relay needs a login with the role relay", err)
+		err = fmt.Errorf("%w; the relay needs a login with the relay role", err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -61,7 +61,7 @@ const (
 )
 
 // errRefused means that a limit prevents a watch from catching up.
-var errRefused = errors.New("a limit is reached")
+var errRefused = errors.New("a limit has been reached")
 
 var errUnfollowed = status.Error(codes.Unavailable, "leasehold: the member no longer sends the "+
 	"relay these events; continue with a new watch")

@@ -29,11 +29,11 @@ func newMetrics(more ...prometheus.Collector) *metrics {
 		registry:  prometheus.NewRegistry(),
 		open:      gauge("open_calls", "Client calls and streams in progress."),
 		connected: gauge("connected", "1 if the relay is connected to a member, else 0."),
-		calls:     counter("calls_total", "Calls and streams of clients."),
-		connects:  counter("connects_total", "Connections of the relay to members."),
+		calls:     counter("calls_total", "Client calls and streams."),
+		connects:  counter("connects_total", "Connections from the relay to members."),
 		renewals: counter("renewals_total",
 			"Requests to renew leases that the relay answered by renewing groups."),
-		watches: gauge("watches", "Open watches of clients over leasehold.v1 that can be merged."),
+		watches: gauge("watches", "Open client watches in leasehold.v1 that can be merged."),
 		shared:  gauge("shared_watches", "Watches on the member shared by several clients."),
 	}
 	m.registry.MustRegister(more...)

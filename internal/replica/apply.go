@@ -123,7 +123,7 @@ func (r *Replica) applyCommands(e *raftpb.Entry, groups []fsm.Group) (last fsm.R
 // decoded.
 func (r *Replica) vetEntry() error {
 	if v := r.machine.Version().Number; r.scratch.reader.Version() > v {
-		return fmt.Errorf("%w: its version is %d, the cluster version is %d", fsm.ErrCorrupt,
+		return fmt.Errorf("%w: its version is %d, but the cluster version is %d", fsm.ErrCorrupt,
 			r.scratch.reader.Version(), v)
 	}
 	return nil

@@ -31,7 +31,7 @@ func newDriver(m *local) (*driver, error) {
 	c := &m.cfg
 	_, conf, err := c.Log.InitialState()
 	if err != nil {
-		return nil, fmt.Errorf("replica: read the log's state: %w", err)
+		return nil, fmt.Errorf("replica: read the log state: %w", err)
 	}
 	rn, err := raft.NewRawNode(&raft.Config{
 		ID:                        c.ID,
@@ -57,7 +57,7 @@ func newDriver(m *local) (*driver, error) {
 	}
 	last, err := c.Log.LastIndex()
 	if err != nil {
-		return nil, fmt.Errorf("replica: find the log's end: %w", err)
+		return nil, fmt.Errorf("replica: find the end of the log: %w", err)
 	}
 	return &driver{
 		m: m, node: node{raw: rn, touched: true}, conf: conf, last: last,
@@ -145,7 +145,8 @@ func (d *driver) route(m *raftpb.Message) {
 func (d *driver) append(m *raftpb.Message) {
 	if s := m.GetSnapshot(); !raft.IsEmptySnap(s) {
 		if d.last = s.GetMetadata().GetIndex(); d.last != d.offered {
-			panic(fmt.Sprintf("replica: raft accepted a snapshot at %d that was not streamed", d.last))
+			panic(fmt.Sprintf("replica: raft accepted a snapshot at index %d that was not streamed",
+				d.last))
 		}
 	}
 	if n := len(m.GetEntries()); n > 0 {

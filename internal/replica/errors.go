@@ -24,10 +24,10 @@ var (
 	// so other members might not understand it; nothing changed.
 	ErrVersion = errors.New("replica: the cluster version does not support this command")
 	// ErrMessage means that bytes received from another member are not a valid message.
-	ErrMessage = errors.New("replica: not a message")
+	ErrMessage = errors.New("replica: invalid message")
 	// ErrImpossible means that a message from another member contradicts what is on this member's
 	// disk. The replica must not be used after this error.
-	ErrImpossible = errors.New("replica: a message contradicts this member's disk")
+	ErrImpossible = errors.New("replica: a message contradicts the data on this member's disk")
 	// ErrDamaged means that this member's state differs from the state of the majority of voters.
 	// The replica must not be used after this error.
 	ErrDamaged = errors.New("replica: the state of this member differs from that of the majority")

@@ -83,23 +83,32 @@ func TestImpossibleMessages(t *testing.T) {
 		{"too far above", app(func(m *raftpb.Message) { m.Term = new(uint64(math.MaxUint64)) })},
 		{"its log term 6 is higher", app(func(m *raftpb.Message) { m.LogTerm = new(uint64(6)) })},
 		{"has term 0", app(func(m *raftpb.Message) { m.LogTerm = nil })},
-		{"its context has", app(func(m *raftpb.Message) { m.Context = make([]byte, 1<<20) })},
-		{"never leave", app(func(m *raftpb.Message) { m.Responses = []*raftpb.Message{{}} })},
+		{"its context is too long", app(func(m *raftpb.Message) { m.Context = make([]byte, 1<<20) })},
+		{"never send", app(func(m *raftpb.Message) { m.Responses = []*raftpb.Message{{}} })},
 		{"where entry 2 was expected", app(func(m *raftpb.Message) { m.Entries[0].Index = new(uint64(4)) })},
 		{"where entry 3 was expected", app(func(m *raftpb.Message) { m.Entries[1].Index = nil })},
-		{"after term 5", app(func(m *raftpb.Message) { m.Entries[1].Term = new(uint64(4)) })},
-		{"in a message of term 5", app(func(m *raftpb.Message) { m.Entries[1].Term = new(uint64(6)) })},
+		{
+			"has term 4, but the preceding entry has term 5",
+			app(func(m *raftpb.Message) { m.Entries[1].Term = new(uint64(4)) }),
+		},
+		{
+			"has term 6, but the message has term 5",
+			app(func(m *raftpb.Message) { m.Entries[1].Term = new(uint64(6)) }),
+		},
 		{"unknown type", app(func(m *raftpb.Message) { m.Entries[0].Type = raftpb.EntryType(9).Enum() })},
-		{"it has entries", app(func(m *raftpb.Message) { m.Type = raftpb.MsgVote.Enum() })},
-		{"it has a snapshot", app(func(m *raftpb.Message) {
+		{"must not have entries", app(func(m *raftpb.Message) { m.Type = raftpb.MsgVote.Enum() })},
+		{"must not have a snapshot", app(func(m *raftpb.Message) {
 			m.Snapshot = &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: new(uint64(1))}}
 		})},
 		{"do not send", app(func(m *raftpb.Message) { m.Type = raftpb.MsgProp.Enum() })},
 		{"do not send", app(func(m *raftpb.Message) { m.Type = raftpb.MsgStorageAppendResp.Enum() })},
 		{"do not send", app(func(m *raftpb.Message) { m.Type = raftpb.MsgForgetLeader.Enum() })},
-		{"a snapshot of term 6", snap(func(s *raftpb.SnapshotMetadata) { s.Term = new(uint64(6)) })},
-		{"at entry 7 of term 0", snap(func(s *raftpb.SnapshotMetadata) { s.Term = nil })},
-		{"without voters", snap(func(s *raftpb.SnapshotMetadata) { s.ConfState = nil })},
+		{"its snapshot has term 6", snap(func(s *raftpb.SnapshotMetadata) { s.Term = new(uint64(6)) })},
+		{
+			"its snapshot has index 7 and term 0",
+			snap(func(s *raftpb.SnapshotMetadata) { s.Term = nil }),
+		},
+		{"has no voters", snap(func(s *raftpb.SnapshotMetadata) { s.ConfState = nil })},
 		{"invalid members", snap(func(s *raftpb.SnapshotMetadata) {
 			s.ConfState.Learners = []uint64{self}
 		})},
@@ -137,7 +146,7 @@ func TestAcknowledgedBeyondTheLog(t *testing.T) {
 		Type: raftpb.MsgAppResp.Enum(), From: new(uint64(2)), To: new(uint64(self)),
 		Term: new(m.r.Status().Term), Index: new(m.r.Status().Index + 1),
 	}))
-	if !errors.Is(err, ErrMessage) || !strings.Contains(err.Error(), "the log here ends at") {
+	if !errors.Is(err, ErrMessage) || !strings.Contains(err.Error(), "this member's log ends at") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 func (r *Replica) Restore(m *raftpb.Message, machine *fsm.Machine) (taken bool, err error) {
 	index := m.GetSnapshot().GetMetadata().GetIndex()
 	if index != machine.Index() {
-		return false, fmt.Errorf("%w: a %s at index %d, but the state is at %d", ErrMessage,
+		return false, fmt.Errorf("%w: a %s at index %d, but the state is at index %d", ErrMessage,
 			m.GetType(), index, machine.Index())
 	}
 	if r.incoming != nil {

@@ -165,7 +165,7 @@ func codeOf(err error) Code {
 func (c Code) err() error { return codes[c] }
 
 func decodeCode(d *encoding.Decoder) Code {
-	return Code(d.Choice("an error of code", byte(len(codes)-1)))
+	return Code(d.Choice("error code", byte(len(codes)-1)))
 }
 
 // messageFormat is the format of messages: the version, the kind, and the kind's fields.
@@ -386,7 +386,7 @@ func decodeForward(d *encoding.Decoder) (*Forward, error) {
 		return f, d.Err()
 	}
 	if v := d.Peek(); v > d.Version() {
-		d.Unknown("commands of version", uint64(v))
+		d.Unknown("command version", uint64(v))
 		return f, d.Err()
 	}
 	commands, err := fsm.DecodeCommands(d.Rest())

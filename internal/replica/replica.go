@@ -164,7 +164,7 @@ func (r *Replica) Step(m *Message) error {
 		return nil
 	}
 	if t := m.Raft.GetType(); !fromOutside(t) {
-		return fmt.Errorf("%w: member %x sent a %s, which members do not send each other",
+		return fmt.Errorf("%w: member %x sent a %s, which members never send to each other",
 			ErrMessage, m.From, t)
 	}
 	return r.raft.step(m.Raft)

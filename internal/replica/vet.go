@@ -30,17 +30,17 @@ func (d *driver) vet(m *raftpb.Message) error {
 	case term == 0:
 		wrong = "it has no term"
 	case term > d.m.term && term-d.m.term > maxTermJump:
-		wrong = fmt.Sprintf("term %d is too far above %d", term, d.m.term)
+		wrong = fmt.Sprintf("its term %d is too far above term %d", term, d.m.term)
 	case m.GetFrom() == raft.None || m.GetFrom() == d.m.cfg.ID:
 		wrong = "it is not from another member"
 	case len(m.GetContext()) > maxContext:
-		wrong = fmt.Sprintf("its context has %d bytes", len(m.GetContext()))
+		wrong = fmt.Sprintf("its context is too long: %d bytes", len(m.GetContext()))
 	case len(m.GetResponses()) > 0:
-		wrong = "it has responses, which never leave a member"
+		wrong = "it has responses, which members never send to each other"
 	case t != raftpb.MsgApp && len(m.GetEntries()) > 0:
-		wrong = "it has entries"
+		wrong = "it must not have entries"
 	case t != raftpb.MsgSnap && !raft.IsEmptySnap(m.GetSnapshot()):
-		wrong = "it has a snapshot"
+		wrong = "it must not have a snapshot"
 	case m.GetLogTerm() > term:
 		wrong = fmt.Sprintf("its log term %d is higher than its term %d", m.GetLogTerm(), term)
 	case t == raftpb.MsgApp:
@@ -48,7 +48,7 @@ func (d *driver) vet(m *raftpb.Message) error {
 	case t == raftpb.MsgAppResp && d.m.leading && term == d.m.term && !m.GetReject() &&
 		// in an earlier term, the entry may have been removed in the meantime
 		m.GetIndex() > d.last:
-		wrong = fmt.Sprintf("it acknowledges entry %d, but the log here ends at %d",
+		wrong = fmt.Sprintf("it acknowledges entry %d, but this member's log ends at entry %d",
 			m.GetIndex(), d.last)
 	case t == raftpb.MsgSnap:
 		wrong = wrongSnapshot(m)
@@ -56,7 +56,7 @@ func (d *driver) vet(m *raftpb.Message) error {
 	if wrong == "" {
 		return nil
 	}
-	return fmt.Errorf("%w: member %x sent a %s that is invalid: %s",
+	return fmt.Errorf("%w: member %x sent an invalid %s: %s",
 		ErrMessage, m.GetFrom(), m.GetType(), wrong)
 }
 
@@ -77,17 +77,18 @@ func fromOutside(t raftpb.MessageType) bool {
 func wrongEntries(m *raftpb.Message) string {
 	index, term := m.GetIndex(), m.GetLogTerm()
 	if (index == 0) != (term == 0) {
-		return fmt.Sprintf("entry %d before it has term %d", index, term)
+		return fmt.Sprintf("the preceding entry, %d, has term %d", index, term)
 	}
 	for _, e := range m.GetEntries() {
 		index++
 		switch {
 		case e.GetIndex() != index || index == 0:
-			return fmt.Sprintf("entry %d where entry %d was expected", e.GetIndex(), index)
+			return fmt.Sprintf("it has entry %d where entry %d was expected", e.GetIndex(), index)
 		case e.GetTerm() < term || e.GetTerm() == 0:
-			return fmt.Sprintf("entry %d has term %d, after term %d", index, e.GetTerm(), term)
+			return fmt.Sprintf("entry %d has term %d, but the preceding entry has term %d",
+				index, e.GetTerm(), term)
 		case e.GetTerm() > m.GetTerm():
-			return fmt.Sprintf("entry %d has term %d, in a message of term %d",
+			return fmt.Sprintf("entry %d has term %d, but the message has term %d",
 				index, e.GetTerm(), m.GetTerm())
 		}
 		term = e.GetTerm()
@@ -104,15 +105,15 @@ func wrongSnapshot(m *raftpb.Message) string {
 	conf := meta.GetConfState()
 	switch {
 	case meta.GetIndex() == 0 || meta.GetTerm() == 0:
-		return fmt.Sprintf("a snapshot at entry %d of term %d", meta.GetIndex(), meta.GetTerm())
+		return fmt.Sprintf("its snapshot has index %d and term %d", meta.GetIndex(), meta.GetTerm())
 	case meta.GetTerm() > m.GetTerm():
-		return fmt.Sprintf("a snapshot of term %d, in a message of term %d",
+		return fmt.Sprintf("its snapshot has term %d, but the message has term %d",
 			meta.GetTerm(), m.GetTerm())
 	case len(conf.GetVoters()) == 0:
-		return "a snapshot of a cluster without voters"
+		return "its snapshot has no voters"
 	}
 	if _, err := tracked(conf); err != nil {
-		return fmt.Sprintf("a snapshot with invalid members: %v", err)
+		return fmt.Sprintf("its snapshot has invalid members: %v", err)
 	}
 	return ""
 }

@@ -149,7 +149,7 @@ func (d *Directory) classifyWithoutLog() error {
 	default:
 		for _, n := range names {
 			if n.Name() == "member" {
-				d.Condition, d.Why = Foreign, errors.New("this is a data directory of etcd")
+				d.Condition, d.Why = Foreign, errors.New("this is an etcd data directory")
 			}
 		}
 	}

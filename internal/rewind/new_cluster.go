@@ -98,8 +98,8 @@ func (d *Directory) ForceNewCluster(now time.Time) (kept string, err error) {
 		return "", errors.Join(fmt.Errorf("create the new directory: %w", err), os.Rename(kept, d.Path))
 	}
 	if err := chownLike(d.Path, kept); err != nil {
-		return kept, fmt.Errorf("the new directory was created, and the old one is now %s, but change "+
-			"the owner of the new one by hand: %w", kept, err)
+		return kept, fmt.Errorf("the new directory was created and the old one renamed to %s, but the "+
+			"owner of the new one could not be set; change it by hand: %w", kept, err)
 	}
 	return kept, nil
 }

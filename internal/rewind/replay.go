@@ -338,10 +338,10 @@ func (r *replay) entry(index uint64, e *backup.Entry) error {
 		}
 		data = change.GetContext()
 	default:
-		return fmt.Errorf("%w: an entry of type %d", encoding.ErrNewer, e.Type)
+		return fmt.Errorf("%w: unknown entry type %d", encoding.ErrNewer, e.Type)
 	}
 	if !r.machine.Begin(index, e.Term) {
-		return fmt.Errorf("%w: it is out of order", server.ErrBackup)
+		return fmt.Errorf("%w: the entry is out of order", server.ErrBackup)
 	}
 	if len(data) == 0 {
 		return nil
@@ -361,8 +361,8 @@ func (r *replay) entry(index uint64, e *backup.Entry) error {
 		}
 	}
 	if r.to.Revision > 0 && r.Revision > r.to.Revision {
-		return fmt.Errorf("%w: revision %d was never visible: it was created in one step with %d",
-			errMissing, r.to.Revision, r.Revision)
+		return fmt.Errorf("%w: revision %d was never visible: it was created together with "+
+			"revision %d", errMissing, r.to.Revision, r.Revision)
 	}
 	r.machine.TakeChanges()
 	r.machine.ReuseChanges()

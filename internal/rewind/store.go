@@ -146,14 +146,15 @@ func (b *Backups) verifyFull(ctx context.Context, h backup.History, f backup.Ful
 	case backup.History{Cluster: info.Cluster, Restore: info.Restore} != h:
 		return otherHistory(backup.History{Cluster: info.Cluster, Restore: info.Restore}, h)
 	case info.Revision != f.Revision:
-		return fmt.Errorf("%w: it has revision %d, but its name says %d", server.ErrBackup, info.Revision,
-			f.Revision)
+		return fmt.Errorf("%w: it has revision %d, but its name contains %d",
+			server.ErrBackup, info.Revision, f.Revision)
 	}
 	return nil
 }
 
 func otherHistory(got, want backup.History) error {
-	return fmt.Errorf("%w: it belongs to %v, but the target to %v", errOtherHistory, got, want)
+	return fmt.Errorf("%w: it belongs to %v, but the target belongs to %v",
+		errOtherHistory, got, want)
 }
 
 // isDamage reports whether err means that an object is damaged or missing, rather than that it

@@ -99,7 +99,7 @@ func writeBackups(w io.Writer, list *rewind.List) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "Backups of %v: %d full, %d pieces of the log, %s.\n",
+	_, err = fmt.Fprintf(w, "Backups of %v: %d full, %d log pieces, %s.\n",
 		list.History, len(list.Fulls), list.Pieces, humanize.Bytes(uint64(list.Bytes)))
 	return err
 }
@@ -202,7 +202,7 @@ log, accurate to --backup-log-interval.`,
 		if err != nil {
 			return notRestored(from.to, err, f.cfg)
 		}
-		fmt.Fprintf(w, "%s, and %d entries of the log after it: revision %d, %s\n", done.Full,
+		fmt.Fprintf(w, "%s, and %d log entries after it: revision %d, %s\n", done.Full,
 			done.Entries, done.Revision, rewind.TimeText(done.Time))
 		printRestored(w, from.to, f.cfg)
 		return nil

@@ -19,13 +19,13 @@ import (
 )
 
 const configLong = `Read settings as "leasehold serve" does, without starting a member. This does
-not open the files and addresses that the settings name, except that check reads the file of
---auth-config.
+not open the files or listen on the addresses in the settings, except that check reads the file
+named by --auth-config.
 
 A setting is a flag of serve, a variable (LEASEHOLD_DATA_DIR or ETCD_DATA_DIR for --data-dir), or
-a line in the file of --config-file. Flags override variables, LEASEHOLD_ overrides ETCD_, variables
-override the file, and the file overrides the defaults. (etcd ignores flags and variables if there
-is a file.)
+a line in the file named by --config-file. Flags override variables, LEASEHOLD_ overrides ETCD_,
+variables override the file, and the file overrides the defaults. (etcd ignores flags and variables
+if there is a file.)
 
 The file is YAML and uses the names of the flags. etcd's file works unchanged, with its sections
 client-transport-security and peer-transport-security. Unknown names, repeated names and values of

@@ -78,7 +78,7 @@ func (d *dev) check() error {
 	case d.port < 0 || d.port > 1<<16-2:
 		return usageError("--port must be from 0 to 65534")
 	case d.port == 0 && d.dir != "":
-		return usageError("with --port 0 the addresses would change with every start, and the " +
+		return usageError("with --port 0 the addresses would change on every start, and the " +
 			"data in --data-dir contains them; set --port")
 	}
 	return nil
@@ -319,7 +319,7 @@ func (d *dev) explain(
 ) string {
 	endpoints, through := clientHosts(configs), ""
 	if len(relays) > 0 {
-		through = fmt.Sprintf(" Relays: %d, for the members at %s.", len(relays),
+		through = fmt.Sprintf(" Relays: %d, connected to the members at %s.", len(relays),
 			strings.Join(endpoints, ", "))
 		endpoints = nil
 		for _, c := range relays {

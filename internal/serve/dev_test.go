@@ -137,7 +137,7 @@ func TestDevAddresses(t *testing.T) {
 		"--port=-1":              "--port must be",
 		"--port=65534":           "leaves no room",
 		"--port=0 --data-dir=d":  "would change",
-		"--log-level=loud":       "not one of debug",
+		"--log-level=loud":       "must be debug",
 		"--port=7000 everything": "unknown command",
 	} {
 		c := DevCommand()

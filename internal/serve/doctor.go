@@ -204,8 +204,9 @@ func (d *doctor) room(free uint64, quota int64) {
 // memory assesses whether there is enough memory for a state of up to quota bytes.
 func (d *doctor) memory(total uint64, quota int64) {
 	if quota > 0 && total < 2*uint64(quota) {
-		d.say(advice, "memory", "%d MiB, but the quota is %d MiB: the state is in memory, so lower "+
-			"--quota-backend-bytes or add memory (see leasehold plan capacity)", total>>20, quota>>20)
+		d.say(advice, "memory", "%d MiB, but the quota is %d MiB: the state is kept in memory, so "+
+			"lower --quota-backend-bytes or add memory (see leasehold plan capacity)",
+			total>>20, quota>>20)
 		return
 	}
 	d.say(fine, "memory", "%d MiB", total>>20)
@@ -222,7 +223,7 @@ func (d *doctor) machine(cfg *server.Config) {
 	case err != nil:
 		d.say(advice, "files", "%v", err)
 	case files < 65536:
-		d.say(advice, "files", "the limit is %d, and each connection needs one: raise it "+
+		d.say(advice, "files", "the limit is %d, and each connection uses one file: raise it "+
 			"(ulimit -n, or LimitNOFILE= in the systemd unit)", files)
 	default:
 		d.say(fine, "files", "the limit is %d", files)
@@ -241,7 +242,8 @@ func (d *doctor) port(what string, u url.URL) {
 	if strings.HasPrefix(u.Scheme, "unix") {
 		network, at = "unix", cmp.Or(u.Path, u.Host)
 		if _, err := os.Stat(at); err == nil {
-			d.say(fine, what, "%s exists: a member replaces it if no process listens on it", at)
+			d.say(fine, what, "%s exists: a member replaces it if no process is "+
+				"listening on it", at)
 			return
 		}
 	}
@@ -350,7 +352,8 @@ func (d *doctor) reach(what, host string, cfg *server.Config) {
 	took := time.Since(began)
 	switch {
 	case err != nil:
-		d.say(advice, what, "%v: it is not running yet, or something blocks the connection", err)
+		d.say(advice, what, "%v: it is not running yet, or something is blocking the "+
+			"connection", err)
 		return
 	case took > longestWay(cfg.Raft):
 		d.say(advice, what, "%s responds in %v: on all members, raise --heartbeat-interval to "+

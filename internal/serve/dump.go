@@ -55,7 +55,7 @@ func logDumpCommand() *cobra.Command {
 		Use:   "dump <data-dir>",
 		Short: "Print every record of a data directory",
 		Long: `Print every record of the data directory of a stopped member: its identity, its vote,
-its commit index, its snapshot, and the entries of its log with their commands. Nothing is changed.
+its commit index, its snapshot, and its log entries with their commands. Nothing is changed.
 A member cannot start while the directory is being read.` +
 			aboutDumps,
 		RunE: func(c *cobra.Command, args []string) error {

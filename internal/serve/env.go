@@ -50,7 +50,7 @@ func (f *flags) readEnv(env []string) (warnings []string, err error) {
 		}
 		if strings.HasPrefix(name, "ETCD_") || strings.HasPrefix(name, "LEASEHOLD_") {
 			warnings = append(warnings,
-				fmt.Sprintf("variable %s does not match any flag of serve and is ignored", name))
+				fmt.Sprintf("variable %s does not match any flag of leasehold serve and is ignored", name))
 		}
 	}
 	slices.Sort(warnings)

@@ -80,7 +80,7 @@ func (f *flags) readFile() (warnings []string, err error) {
 			continue // etcd's default causes no warning
 		}
 		if s.flag == "" {
-			warnings = append(warnings, fmt.Sprintf("setting %s in %s is accepted and ignored: %s",
+			warnings = append(warnings, fmt.Sprintf("setting %s in %s is accepted but ignored: %s",
 				s.name, f.configFile, ignoredInFile[s.name]))
 			continue
 		}
@@ -132,7 +132,7 @@ func (f *flags) settings(text []byte) ([]setting, error) {
 			all = append(all, setting{name: name.Value, flag: name.Value, line: name.Line, value: value})
 			continue
 		case line != 0:
-			fail(name.Line, "%s is already set, as %[1]s on line %d", name.Value, line)
+			fail(name.Line, "%s is already set on line %d", name.Value, line)
 			continue
 		}
 		sections[name.Value] = name.Line
@@ -140,8 +140,8 @@ func (f *flags) settings(text []byte) ([]setting, error) {
 			continue
 		}
 		if value.Kind != yaml.MappingNode {
-			fail(value.Line, "%s must contain settings, such as \"cert-file: server.crt\", each on a line "+
-				"of its own", name.Value)
+			fail(value.Line, "%s must contain settings, such as \"cert-file: server.crt\", each "+
+				"on its own line", name.Value)
 			continue
 		}
 		for j := 0; j < len(value.Content); j += 2 {
@@ -221,9 +221,9 @@ func valueOf(x *flag.Flag, n *yaml.Node) (string, error) {
 		if takesList(x) || ignored {
 			return listOf(n)
 		}
-		return "", errors.New("it must be one value, not a list")
+		return "", errors.New("it must be a single value, not a list")
 	case yaml.MappingNode:
-		return "", errors.New("it must be one value, not a mapping")
+		return "", errors.New("it must be a single value, not a mapping")
 	}
 	_, isText := kind.(string)
 	switch kind.(type) {
@@ -242,7 +242,7 @@ func valueOf(x *flag.Flag, n *yaml.Node) (string, error) {
 		}
 	}
 	if n.Tag == "!!bool" && isText && !ignored {
-		return "", fmt.Errorf("it must be text; quote it: \"%s\"", n.Value)
+		return "", fmt.Errorf("it must be a string; quote it: \"%s\"", n.Value)
 	}
 	return n.Value, nil
 }
@@ -269,7 +269,7 @@ func listOf(n *yaml.Node) (string, error) {
 	var words []string
 	for _, c := range n.Content {
 		if c = settings.Resolve(c); c.Kind != yaml.ScalarNode {
-			return "", fmt.Errorf("the element on line %d must be one value", c.Line)
+			return "", fmt.Errorf("the element on line %d must be a single value", c.Line)
 		}
 		words = append(words, c.Value)
 	}

@@ -52,7 +52,7 @@ func TestEtcdConfigFile(t *testing.T) {
 	}
 	for _, want := range []string{
 		"setting peer-skip-client-san-verification (testdata/etcd.yaml:",
-		"setting discovery-config in testdata/etcd.yaml is accepted and ignored",
+		"setting discovery-config in testdata/etcd.yaml is accepted but ignored",
 		"setting socket-options in", "setting proxy-failure-wait in",
 		"setting feature-gates (", "setting compaction-sleep-interval (",
 	} {
@@ -139,10 +139,10 @@ func TestMistakesInFile(t *testing.T) {
 		"snapshot-count: 1.5":               "it must be an integer",
 		"enable-pprof: 1":                   "it must be true or false",
 		`enable-pprof: "true"`:              "it must be true or false, without quotes",
-		"name: true":                        `it must be text; quote it: "true"`,
-		"name: [a]":                         "it must be one value, not a list",
-		"name: {a: b}":                      "it must be one value, not a mapping",
-		"log-outputs: [[a]]":                "the element on line 1 must be one value",
+		"name: true":                        `it must be a string; quote it: "true"`,
+		"name: [a]":                         "it must be a single value, not a list",
+		"name: {a: b}":                      "it must be a single value, not a mapping",
+		"log-outputs: [[a]]":                "the element on line 1 must be a single value",
 		"lease-min-ttl: 5":                  "it needs a unit, as in 5s",
 		"lease-min-ttl: soon":               "it must be a duration such as 10s",
 		"election-timeout: x":               "neither a number of milliseconds nor a duration",
@@ -161,7 +161,7 @@ func TestMistakesInFile(t *testing.T) {
 		"cert-file: a\nclient-transport-security:\n  cert-file: b": ":3: client-transport-security." +
 			"cert-file is already set, as cert-file on line 1",
 		"peer-transport-security:\n  cert-file: a\npeer-transport-security: {key-file: b}": ":3: " +
-			"peer-transport-security is already set, as peer-transport-security on line 1",
+			"peer-transport-security is already set on line 1",
 		"client-transport-security:\nclient-transport-security:\n": ":2: client-transport-security " +
 			"is already set",
 	} {

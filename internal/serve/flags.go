@@ -107,7 +107,7 @@ func (f *flags) parse(args []string) error {
 		args = args[1:]
 		name, ok := flagName(arg)
 		if !ok {
-			return usageError("%q is not a flag; %s takes flags only", arg, f.fs.Name())
+			return usageError("%q is not a flag; %s accepts only flags", arg, f.fs.Name())
 		}
 		if name == "h" || name == "help" {
 			return errHelp
@@ -255,7 +255,7 @@ func (f *flags) warnings() []string {
 			if file, ok := strings.CutPrefix(f.from[x.Name], "file "); ok {
 				what = fmt.Sprintf("setting %s (%s)", x.Name, file)
 			}
-			w = append(w, fmt.Sprintf("%s is accepted and ignored: %s", what, v.flag.why))
+			w = append(w, fmt.Sprintf("%s is accepted but ignored: %s", what, v.flag.why))
 		}
 	})
 	return w

@@ -19,7 +19,7 @@ func InitCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "init [flags of serve]",
 		Short: "Create a new cluster in an empty data directory",
-		Long: "Create a new cluster of one member in an empty data directory, and exit. The flags are\n" +
+		Long: "Create a new single-member cluster in an empty data directory, and exit. The flags are\n" +
 			"those of \"leasehold serve\". Then start this member, and later all others, with\n" +
 			"\"leasehold serve --join ADDRESSES\", which never creates a cluster: if the member's\n" +
 			"disk is lost, it fails instead of creating a second cluster. With --join, init fails if\n" +

@@ -43,11 +43,11 @@ type logStyle struct {
 // check returns an error for an unknown level or format.
 func (l logFlags) check() error {
 	if _, ok := levels[strings.ToLower(l.level)]; !ok {
-		return usageError("invalid value %q for --log-level: it is not one of debug, "+
-			"info, warn, error", l.level)
+		return usageError("invalid value %q for --log-level: it must be debug, "+
+			"info, warn or error", l.level)
 	}
 	if l.format != "json" && l.format != "console" {
-		return usageError("invalid value %q for --log-format: it is not one of json, "+
+		return usageError("invalid value %q for --log-format: it must be json or "+
 			"console", l.format)
 	}
 	return nil

@@ -11,14 +11,14 @@ func (f *flags) addMember() {
 	fs.StringVar(&c.Name, "name", c.Name, "Human-readable name of the member")
 	c.DataDir = ""
 	fs.StringVar(&c.DataDir, "data-dir", "",
-		"Directory of the log and the snapshots (default NAME.leasehold)")
+		"Directory for the log and the snapshots (default NAME.leasehold)")
 	fs.Var(urls{&c.URLs.ListenClient}, "listen-client-urls",
-		"URLs to listen on for clients, gRPC and HTTP")
+		"URLs to listen on for clients (gRPC and HTTP)")
 	fs.Var(urls{&c.URLs.ListenClientHTTP}, "listen-client-http-urls",
 		"URLs to listen on for clients that only use HTTP")
 	fs.Var(urls{&c.URLs.ListenPeer}, "listen-peer-urls", "URLs to listen on for other members")
 	fs.Uint64Var(&c.Raft.SnapshotCount, "snapshot-count", c.Raft.SnapshotCount,
-		"Number of entries applied between two snapshots")
+		"Number of entries applied between snapshots")
 	fs.Uint64Var(&c.Raft.SnapshotCatchUpEntries, "snapshot-catchup-entries",
 		c.Raft.SnapshotCatchUpEntries,
 		"Number of entries before a snapshot to keep for members that lag behind")
@@ -64,7 +64,7 @@ func (f *flags) addCluster() {
 		"With --join: replace a member with the same peer URLs, whose data is lost")
 	l := &f.join.login
 	fs.StringVar(&l.user, "join-user", "", "With --join, if access control is enabled: a user "+
-		"with the role root. A client certificate of such a user works too")
+		"with the root role. A client certificate of such a user works too")
 	fs.StringVar(&l.passwordFile, "join-password-file", "",
 		"File with the password of --join-user, needed only until "+
 			"the member has joined")
@@ -127,8 +127,8 @@ func (f *flags) addBackup() {
 	b, fs := &f.cfg.Backup, f.fs
 	fs.StringVar(&b.To, "backup-to", "",
 		"Where the leader keeps backups: an existing directory, or "+
-			"s3://BUCKET/PREFIX?endpoint=https://HOST:PORT&region=NAME. Set the same on all members "+
-			"(default: no backups)")
+			"s3://BUCKET/PREFIX?endpoint=https://HOST:PORT&region=NAME. Use the same value on all "+
+			"members (default: no backups)")
 	fs.StringVar(&b.Schedule, "backup-schedule", b.Schedule, "When to make a full backup, "+
 		"in cron syntax: '0 3 * * *', @hourly, '@every 6h'. Hours are in UTC, or in a zone: "+
 		"'CRON_TZ=Europe/Paris 0 3 * * *'")
@@ -183,7 +183,7 @@ func (f *flags) addClientSecurity() {
 	fs.StringVar(&t.ClientCertFile, "client-cert-file", "",
 		"Certificate that this member presents when it joins a cluster (PEM, default --cert-file)")
 	fs.StringVar(&t.ClientKeyFile, "client-key-file", "", "Private key of --client-cert-file (PEM)")
-	fs.Var(list{&t.CipherSuites}, "cipher-suites", "Cipher suites of TLS 1.2 (default: Go's)")
+	fs.Var(list{&t.CipherSuites}, "cipher-suites", "TLS 1.2 cipher suites (default: Go's)")
 	t.MinVersion = "TLS1.2"
 	fs.StringVar(&t.MinVersion, "tls-min-version", t.MinVersion, "'TLS1.2' or 'TLS1.3'")
 	fs.StringVar(&t.MaxVersion, "tls-max-version", "",
@@ -250,7 +250,7 @@ func (f *flags) addLog() {
 	fs.StringVar(&f.log.format, "log-format", "json", "json or console")
 	f.log.outputs = []string{"default"}
 	fs.Var(list{&f.log.outputs}, "log-outputs",
-		"stderr, stdout, or files to append to (default means stderr)")
+		"stderr, stdout, or files to append to ('default' means stderr)")
 }
 
 func (f *flags) addLogging() {
@@ -265,8 +265,8 @@ func (f *flags) addLogging() {
 		"'changes' to users, roles, members, settings "+
 			"and leases; 'writes', which adds writes of keys; or 'reads', which adds reads. "+
 			"Denied calls are always recorded")
-	fs.StringVar(&a.WhenFull, "audit-log-when-full", a.WhenFull, "If a record cannot be "+
-		"written: 'drop' it and count it, or 'stop' the call")
+	fs.StringVar(&a.WhenFull, "audit-log-when-full", a.WhenFull, "What to do if a record cannot "+
+		"be written: 'drop' it and count it, or 'stop' the call")
 	fs.IntVar(&a.MaxMegabytes, "audit-log-max-megabytes", a.MaxMegabytes,
 		"Size at which the file is rotated")
 	fs.IntVar(&a.MaxFiles, "audit-log-max-files", a.MaxFiles,

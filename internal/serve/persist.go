@@ -171,7 +171,7 @@ func (d dialed) Ours(ctx context.Context) error {
 	_, err := pb.NewLeaseServiceClient(d.ActiveConnection()).Describe(ctx, &pb.DescribeRequest{})
 	switch status.Code(err) {
 	case codes.Unimplemented:
-		return fmt.Errorf("the server there is not a Leasehold member, and joining an etcd cluster is "+
+		return fmt.Errorf("the server is not a Leasehold member, and joining an etcd cluster is "+
 			"not supported: %s", status.Convert(err).Message())
 	case codes.Unavailable, codes.DeadlineExceeded:
 		return fmt.Errorf("%w%s", err, fault.TLSHint(err.Error()))

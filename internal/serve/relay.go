@@ -87,11 +87,11 @@ func (f *relayFlags) addMembers() {
 	fs.StringVar(&t.KeyFile, "key", "", "Private key of --cert (PEM)")
 	fs.BoolVar(&f.skipVerify, "insecure-skip-tls-verify", false,
 		"Do not verify members' certificates; for tests only")
-	fs.StringVar(&c.User, "user", "", "User to log in as. The user needs the role relay once access "+
+	fs.StringVar(&c.User, "user", "", "User to log in as. The user needs the relay role once access "+
 		"control is enabled. A client certificate of such a user works too")
 	fs.StringVar(&f.passwordFile, "password-file", "", "File with the password of --user")
 	fs.StringVar(&c.TokenFile, "token-file", "",
-		"File with a token, instead of --user. It is read again for each connection")
+		"File with a token, instead of --user. It is reread for each connection")
 }
 
 func (f *relayFlags) addClients() {
@@ -107,7 +107,7 @@ func (f *relayFlags) addClients() {
 		"Allowed common names in client certificates")
 	fs.Var(list{&t.AllowedHostnames}, "client-cert-allowed-hostname",
 		"Allowed host names in client certificates")
-	fs.Var(list{&t.CipherSuites}, "cipher-suites", "Cipher suites of TLS 1.2 (default: Go's)")
+	fs.Var(list{&t.CipherSuites}, "cipher-suites", "TLS 1.2 cipher suites (default: Go's)")
 	t.MinVersion = "TLS1.2"
 	fs.StringVar(&t.MinVersion, "tls-min-version", t.MinVersion, "'TLS1.2' or 'TLS1.3'")
 	fs.StringVar(&t.MaxVersion, "tls-max-version", "",

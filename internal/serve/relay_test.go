@@ -36,7 +36,7 @@ func TestRelayRefusals(t *testing.T) {
 		"+ --cert-file=f":       "none of --listen-client-urls is https://",
 		"+ --data-dir=d":        "unknown flag --data-dir; see leasehold relay --help",
 		"+ --endpoint=a":        "did you mean --endpoints?",
-		"+ run":                 "relay takes flags only",
+		"+ run":                 "relay accepts only flags",
 		"+ --log-level=loud":    "--log-level",
 		"+ --client-crl-file=f": "none of --listen-client-urls is https://",
 		"+ --user=u --password-file=f --token-file=g":    "are mutually exclusive",

@@ -94,7 +94,7 @@ func TestAcceptsEtcdFlags(t *testing.T) {
 	if o.err != nil || !o.ran {
 		t.Fatalf("error %v", o.err)
 	}
-	if strings.Contains(o.stderr, "is accepted and ignored") {
+	if strings.Contains(o.stderr, "is accepted but ignored") {
 		t.Errorf("a default is warned of: %s", o.stderr)
 	}
 }
@@ -224,11 +224,11 @@ func TestMistakes(t *testing.T) {
 		"--listen-client-urls=https://:1":    "--cert-file and --key-file, or --auto-tls",
 		"--initial-cluster=a":                `"a" is not NAME=URL`,
 		"--initial-cluster=a=http://x":       "needs a host and a port",
-		"--initial-cluster-state=old":        "not one of new, existing",
-		"--auto-compaction-mode=weekly":      "not one of periodic, revision",
+		"--initial-cluster-state=old":        "to new or existing",
+		"--auto-compaction-mode=weekly":      "must be periodic or revision",
 		"--auto-compaction-retention=x":      "neither a number of hours nor a duration",
-		"--log-level=loud":                   "not one of debug, info, warn, error",
-		"--log-format=xml":                   "not one of json, console",
+		"--log-level=loud":                   "must be debug, info, warn or error",
+		"--log-format=xml":                   "must be json or console",
 		"--config-file=missing.yml":          "--config-file: open missing.yml",
 		"--cert-file=a":                      "a certificate file needs a key file",
 		"--cors=*":                           `--cors "*": write each allowed origin`,
@@ -277,7 +277,7 @@ func TestEnvironment(t *testing.T) {
 	}
 	for _, want := range []string{
 		"variable ETCD_NONSENSE does not match any flag", "variable LEASEHOLD_NONSENSE does not match any flag",
-		"--metrics is accepted and ignored",
+		"--metrics is accepted but ignored",
 	} {
 		if strings.Count(o.stderr, want) != 1 {
 			t.Errorf("no warning %q in %s", want, o.stderr)

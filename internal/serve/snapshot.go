@@ -117,7 +117,7 @@ func (f *restoreFlags) complete(given func(name string) bool) error {
 func printRestored(w io.Writer, file string, cfg server.Config) {
 	urls := listen.JoinURLs(cfg.URLs.AdvertisePeer)
 	fmt.Fprintf(w, "restored %s to %s\n", file, cfg.DataDir)
-	fmt.Fprintf(w, "It is a cluster of one member, which others reach at %s. Start it with\n"+
+	fmt.Fprintf(w, "It is a single-member cluster that others reach at %s. Start it with\n"+
 		"  leasehold serve --name %s --data-dir %s --initial-advertise-peer-urls %s ...\n"+
 		"With --backup-to, use a different directory or prefix than the previous cluster.\n",
 		urls, cfg.Name, cfg.DataDir, urls)

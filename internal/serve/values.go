@@ -233,10 +233,10 @@ func parseCompaction(mode, retention string) (server.Compaction, error) {
 	case c.Mode == "revision" && bare && n >= 0:
 		c.Revisions = n
 	case c.Mode == "revision":
-		return bad("with --auto-compaction-mode=revision it is a number of revisions")
+		return bad("with --auto-compaction-mode=revision it must be a number of revisions")
 	case c.Mode != "periodic":
 		return server.Compaction{}, fmt.Errorf("invalid value %q for --auto-compaction-mode: "+
-			"it is not one of periodic, revision", mode)
+			"it must be periodic or revision", mode)
 	case bare && n > int64(math.MaxInt64/time.Hour):
 		return bad("the number of hours is out of range")
 	case bare:

@@ -70,7 +70,7 @@ func TestParseCompaction(t *testing.T) {
 		{"periodic", "1d", server.Compaction{}, "neither"},
 		{"revision", "5m", server.Compaction{}, "number of revisions"},
 		{"revision", "-1", server.Compaction{}, "number of revisions"},
-		{"", "1", server.Compaction{}, "not one of"},
+		{"", "1", server.Compaction{}, "must be periodic or revision"},
 	} {
 		got, err := parseCompaction(c.mode, c.retention)
 		if got != c.want || (err == nil) != (c.err == "") ||

@@ -38,7 +38,8 @@ func decode(n *yaml.Node, v reflect.Value, name string) error {
 		return decode(n, v.Elem(), name)
 	case reflect.Struct, reflect.Map:
 		if n.Kind != yaml.MappingNode {
-			return fail(n, "%s must contain settings, such as \"name: value\", each on a line of its own", name)
+			return fail(n, "%s must contain settings, such as \"name: value\", each on its own line",
+				name)
 		}
 		if v.Kind() == reflect.Map {
 			return decodeMap(n, v, name)
@@ -66,7 +67,7 @@ func decode(n *yaml.Node, v reflect.Value, name string) error {
 // decodeOne is like decode, for a single value.
 func decodeOne(n *yaml.Node, v reflect.Value, name string) error {
 	if n.Kind != yaml.ScalarNode {
-		return fail(n, "%s must be one value, not a list or a mapping", name)
+		return fail(n, "%s must be a single value, not a list or a mapping", name)
 	}
 	switch to := v.Addr().Interface().(type) {
 	case *bool:
@@ -97,7 +98,7 @@ func pairs(n *yaml.Node, of string, do func(name, value *yaml.Node) error) error
 	for i := 0; i < len(n.Content); i += 2 {
 		name := Resolve(n.Content[i])
 		if name.Kind != yaml.ScalarNode {
-			return fail(name, "this is not a valid setting name in %s", of)
+			return fail(name, "invalid setting name in %s", of)
 		}
 		if line := lines[name.Value]; line != 0 {
 			return fail(name, "%s is already set, on line %d", name.Value, line)

@@ -192,7 +192,7 @@ func (m *image) next(c *cursor) (frame, bool, error) {
 	}
 	if want := c.frame(f.payload); f.commit != want.commit || f.chain != want.chain {
 		return frame{}, false, m.damage(c.at,
-			"commit %d is not a continuation of commit %d", f.commit, c.commit)
+			"commit %d does not continue commit %d", f.commit, c.commit)
 	}
 	end := f.at + int64(sectorsOf(len(f.payload)))*sectorBytes
 	for at := end; at < f.at+f.size; at += sectorBytes {

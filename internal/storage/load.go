@@ -270,7 +270,7 @@ func (d *Disk) check() error {
 	defer ignoreClose(f)
 	size, err := f.Size()
 	if err == nil && size != d.snap.size() {
-		err = fmt.Errorf("%w: %s at byte %d: the file should have %d bytes", ErrCorrupt, name,
+		err = fmt.Errorf("%w: %s at byte %d: the file should be %d bytes long", ErrCorrupt, name,
 			min(size, d.snap.size()), d.snap.size())
 	}
 	return err

@@ -67,12 +67,12 @@ func explain(dir string, err error) error {
 	case errors.Is(err, ErrForeign):
 		hint = "; choose another directory"
 	case errors.Is(err, ErrNoSpace):
-		hint = "; free some space on the disk, or raise the limit of open files, and start again;" +
+		hint = "; free some space on the disk, or raise the open-file limit, and restart;" +
 			" nothing is lost"
 	case errors.Is(err, ErrCorrupt):
-		hint = "; do not delete single files: keep a copy of the directory, check the disk," +
-			" then restore a backup, or start this member on an empty directory" +
-			" with --join ADDRESS --replace to get the data from the other members"
+		hint = "; do not delete individual files: keep a copy of the directory, check the disk," +
+			" then restore a backup, or start this member with an empty directory" +
+			" and --join ADDRESS --replace to get the data from the other members"
 	}
 	return fmt.Errorf("open %s: %w%s", dir, err, hint)
 }

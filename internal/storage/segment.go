@@ -131,7 +131,7 @@ func (s *scanned) head(d *Disk, payload []byte) (h segmentHead, err error) {
 			return nil
 		}
 		if r.kind != kindSegment {
-			return fmt.Errorf("%w: the first record has the unknown kind %d", encoding.ErrNewer, r.kind)
+			return fmt.Errorf("%w: the first record has unknown kind %d", encoding.ErrNewer, r.kind)
 		}
 		h, err = r.head()
 		return err
@@ -144,7 +144,7 @@ func (s *scanned) head(d *Disk, payload []byte) (h segmentHead, err error) {
 	case h.number != s.number:
 		return h, s.image.damage(0, "the file contains segment %d", h.number)
 	case h.size > s.size:
-		return h, s.image.damage(s.size, "the file should have %d bytes", h.size)
+		return h, s.image.damage(s.size, "the file should be %d bytes long", h.size)
 	case d.bootstrapped && h.owner != mine:
 		return h, s.image.damage(0, "the segment belongs to member %x of cluster %x, incarnation %x",
 			h.owner.Member, h.owner.Cluster, h.owner.Incarnation)

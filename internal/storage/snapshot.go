@@ -92,7 +92,7 @@ func (w *SnapshotWriter) Write(chunk []byte) error {
 		return err
 	}
 	if w.file == nil {
-		return w.fail(errors.New("storage: a chunk was written after the last one"))
+		return w.fail(errors.New("storage: a chunk was written after the final one"))
 	}
 	m, at := &w.manifest, w.manifest.size()
 	w.buf = binary.LittleEndian.AppendUint32(w.buf[:0], uint32(len(chunk)))
@@ -198,12 +198,12 @@ func (d *Disk) adopt(m manifest, drop uint64) error {
 	start, reset := d.mark, !d.log.has(m.position)
 	switch c := d.hard.GetCommit(); {
 	case reset && m.index < c:
-		return fmt.Errorf("%w: the snapshot at %d does not match the log, whose commit index is %d",
+		return fmt.Errorf("%w: the snapshot at index %d does not match the log, whose commit index is %d",
 			ErrCorrupt, m.index, c)
 	case reset:
 		start = mark{m.position, d.seg.number}
 	case drop > m.index:
-		return fmt.Errorf("%w: the snapshot ends at %d", errGap, m.index)
+		return fmt.Errorf("%w: the snapshot ends at index %d", errGap, m.index)
 	case drop >= d.log.first():
 		term, err := d.log.term(drop)
 		if err != nil {

@@ -209,7 +209,7 @@ func (s *spares) create() error {
 	}
 	if err != nil {
 		_ = s.fs.Remove(name) // the next Open removes leftovers
-		return fmt.Errorf("create %s of %d bytes: %w", name, s.size, err)
+		return fmt.Errorf("create %s (%d bytes): %w", name, s.size, err)
 	}
 	s.add(f)
 	return nil

@@ -100,7 +100,7 @@ func verdict(files *crashfs.FS, m *model) (refused bool, err error) {
 			}
 			return false, nil
 		}
-	} else if !strings.Contains(err.Error(), "do not delete single files") {
+	} else if !strings.Contains(err.Error(), "do not delete individual files") {
 		return true, fmt.Errorf("the error does not say what to do: %w", err)
 	}
 	if !errors.Is(err, storage.ErrCorrupt) {

@@ -24,8 +24,8 @@ var (
 	ErrHalfRestored = errors.New("a restore into this data directory was interrupted; " +
 		"remove the directory and restore again")
 	// ErrRolledBack means that the directory has lost something that the member had promised.
-	ErrRolledBack = errors.New("an older state was restored to this data directory: a member on " +
-		"it would lack data that it has acknowledged")
+	ErrRolledBack = errors.New("an older state was restored to this data directory: a member " +
+		"that uses it would lack data that it has acknowledged")
 )
 
 // Unusable returns an error if no member can run on a data directory, even if its data is intact.

@@ -45,7 +45,7 @@ func Open(log *slog.Logger, attributes ...attribute.KeyValue) (*Tracing, error) 
 	}
 	otel.SetLogger(logr.FromSlogHandler(log.Handler()))
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		log.Warn("OpenTelemetry reports an error", "error", err)
+		log.Warn("OpenTelemetry reported an error", "error", err)
 	}))
 	return newTracing(ctx, exporter, log, attributes)
 }

@@ -97,7 +97,7 @@ func (l *link) replace(current, process uint64) error {
 	}
 	l.t.endReplaced(l.id, process)
 	if report {
-		l.t.log.Info("member is now a new process", "member", l.name())
+		l.t.log.Info("a new process replaced the previous process of a member", "member", l.name())
 		l.t.cfg.Handler.Gone(l.id)
 	}
 	return nil

@@ -81,7 +81,7 @@ func connect(ctx context.Context, u url.URL, way Way) (session, error) {
 		grpc.WithTransportCredentials(creds),
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
 			if taken.Swap(true) {
-				return nil, errors.New("transport: the connection broke")
+				return nil, errors.New("transport: connection lost")
 			}
 			return conn, nil
 		}))

@@ -280,7 +280,8 @@ func (t *Transport) greet(
 	if err := stream.RecvMsg(new(blob)); err != nil {
 		return nil, answer{}, parseRefusal(err, stream.Trailer())
 	}
-	return nil, answer{}, errors.New("transport: the response lacks a process or a common format")
+	return nil, answer{}, errors.New("transport: the response has no process ID " +
+		"or no common format")
 }
 
 // carry sends messages from the queue over c until c breaks, and returns the reason.

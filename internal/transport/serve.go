@@ -78,8 +78,8 @@ func (t *Transport) welcome(ctx context.Context) (h hello, format uint8, err err
 		if h.to == t.cfg.Self {
 			t.cfg.Handler.Claimed(h.cluster, h.from)
 		}
-		return h, 0, fmt.Errorf("the stream belongs to cluster %x, but this member belongs to %x",
-			h.cluster, t.cfg.Cluster)
+		return h, 0, fmt.Errorf("the stream belongs to cluster %x, but this member belongs to "+
+			"cluster %x", h.cluster, t.cfg.Cluster)
 	case h.to != t.cfg.Self:
 		return h, 0, fmt.Errorf("the stream is for member %x, but this is member %x; "+
 			"the peer URL points to the wrong member", h.to, t.cfg.Self)

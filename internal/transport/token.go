@@ -44,7 +44,7 @@ const (
 const logPause = 5 * time.Second
 
 var (
-	errNoProof = errors.New("transport: this member requires the token of its cluster, but received " +
+	errNoProof = errors.New("transport: this member requires the cluster's token, but received " +
 		"none; set --peer-token-file")
 	errBadProof = errors.New("transport: the other member has a different token; --peer-token-file " +
 		"must be the same for all members, and nothing between them may terminate TLS")

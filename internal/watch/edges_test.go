@@ -182,7 +182,9 @@ func TestTap(t *testing.T) {
 	st.commit()
 	st.hub.Restore(st.commit())
 	want("a restore", 0, 15, 1)
-	mustPanic(t, "watch: revision 15 published after 15", func() { st.hub.Publish(15, nil) })
+	mustPanic(t, "watch: revision 15 was published after revision 15", func() {
+		st.hub.Publish(15, nil)
+	})
 	later := func(n int) {
 		evs := []*event{put("a"), put("b"), put("c"), put("d")}[:n]
 		st.hub.PublishLater(st.commit(evs...), n, func() []*event { return evs })

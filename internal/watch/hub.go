@@ -324,7 +324,7 @@ func (b *backlog[E]) addLater(rev int64, n int, events func() []E) {
 // backlog always has room.
 func (b *backlog[E]) takesLocked(rev int64, n, bytes int) bool {
 	if rev <= b.rev {
-		panic(fmt.Sprintf("watch: revision %d published after %d", rev, b.rev))
+		panic(fmt.Sprintf("watch: revision %d was published after revision %d", rev, b.rev))
 	}
 	before := b.rev
 	b.rev = rev

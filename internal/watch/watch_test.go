@@ -311,9 +311,11 @@ func TestProgressFlood(t *testing.T) {
 func TestBroken(t *testing.T) {
 	st := newStore(Options{})
 	st.write(put("k"))
-	mustPanic(t, "watch: revision 2 published after 2", func() { st.hub.Publish(2, nil) })
+	mustPanic(t, "watch: revision 2 was published after revision 2", func() {
+		st.hub.Publish(2, nil)
+	})
 	w := &watcher[*event]{what: keyrange.Range{Key: "k"}}
-	mustPanic(t, "watch: history makes no progress", func() {
+	mustPanic(t, "watch: reading the history made no progress", func() {
 		_, _, _ = w.read(stuck{st.cur.Load()}, 1, 2, tight.Batch)
 	})
 	mustPanic(t, "watch: watcher is not in the index", func() { st.hub.index.remove(w) })

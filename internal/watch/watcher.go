@@ -143,7 +143,7 @@ func (w *watcher[E]) read(v History[E], from, to int64, limit Limit) ([]E, int64
 		return nil, 0, err
 	}
 	if next <= from {
-		panic("watch: history makes no progress")
+		panic("watch: reading the history made no progress")
 	}
 	next = min(next, to+1)
 	for len(evs) > 0 && evs[len(evs)-1].Revision() > to {

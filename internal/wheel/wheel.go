@@ -71,7 +71,7 @@ type Wheel struct {
 // New returns an empty wheel whose clock is at now, which must not be negative.
 func New(now int64) *Wheel {
 	if now < 0 {
-		panic(fmt.Sprintf("wheel: negative instant %d", now))
+		panic(fmt.Sprintf("wheel: negative time %d", now))
 	}
 	w := &Wheel{elapsed: now, now: now}
 	for i := range w.heads {

@@ -21,11 +21,11 @@ func main() {
 	out := flag.String("out", "dashboards", "the `directory` to write to")
 	var p pictures
 	flag.StringVar(&p.prometheus, "prometheus", "",
-		"draw pictures with data from the Prometheus server at this `URL`")
+		"draw graphs with data from the Prometheus server at this `URL`")
 	flag.StringVar(&p.job, "job", "leasehold", "the job to draw")
 	flag.DurationVar(&p.last, "last", time.Minute, "the time range to draw")
 	flag.StringVar(&p.interval, "interval", "10s", "the interval for rates")
-	empty := flag.String("empty", "^$", "a `regexp` of panels that may have no data")
+	empty := flag.String("empty", "^$", "a `regexp` that matches panels that may have no data")
 	flag.Parse()
 	if err := run(*out, *empty, p); err != nil {
 		fmt.Fprintln(os.Stderr, "monitoring:", err)

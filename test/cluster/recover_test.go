@@ -143,7 +143,7 @@ func TestRecoverMajority(t *testing.T) {
 		"no majority is responding", "is in use by a running member")
 	rest.kill()
 	here := []string{"--data-dir", rest.data}
-	recovers(t, 9, append(here, "--yes"), "the majority is lost, or out of reach",
+	recovers(t, 9, append(here, "--yes"), "the majority is lost or unreachable",
 		"up to revision 2 ", "check first: m2, at", "--lost NAME,NAME")
 	lost := append(here, "--lost", "m2,m3", "--yes")
 	others[0].launch()
@@ -155,7 +155,7 @@ func TestRecoverMajority(t *testing.T) {
 	recovers(t, 128, append(here, "--lost", "m2", "--yes"), "the others are a majority")
 	recovers(t, 128, append(here, "--lost", "m2,m4", "--yes"), "no other member has this name")
 	recovers(t, 9, lost[:len(lost)-1], "(--yes does it)")
-	recovers(t, 0, lost, "done: made a cluster of one member")
+	recovers(t, 0, lost, "done: created a single-member cluster")
 	if _, err := os.Stat(filepath.Join(rest.kept(), "identity")); err != nil {
 		t.Errorf("the old data: %v", err)
 	}
@@ -200,7 +200,7 @@ func TestRecoverInUse(t *testing.T) {
 	recoversServed(t, alone.members, 0, to[2:], "nothing to recover", "note: ", used, process)
 	recovers(t, 128, []string{
 		"--data-dir", other.data, "--endpoints", "127.0.0.1:1", "--lost", "m2",
-	}, used, "stop it before giving up members")
+	}, used, "stop it before declaring members lost")
 	other.kill()
 	recoversServed(t, c.members, 9, append(slices.Clone(to), "--yes"),
 		"the data is from another cluster", "recover changes neither")

@@ -130,7 +130,7 @@ func TestAccessible(t *testing.T) {
 				"keys":   "svc/", "access": "read: svc/", "lease/" + hex(t, id): "at expiry",
 				"keys/c3ZjL2E/key": "mod revision", "groups/queue/cQ": "worker <b>",
 				"plan": "lease, L", "plan/caches": "recommended term",
-				"plan/length": "TAKE a lease", "plan/levels": "core's leader", "plan/capacity": "what runs out",
+				"plan/length": "USE a lease", "plan/levels": "core's leader", "plan/capacity": "what runs out",
 				"groups/nodes/bg": "down", "groups/pool/cA": "kept back",
 			} {
 				p.run(chromedp.Evaluate(`location.hash = "#/`+at+`"`, nil))

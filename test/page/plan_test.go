@@ -34,7 +34,7 @@ func TestPlan(t *testing.T) {
 	p.until("another issuer", asked+".includes('issuer=classic')")
 	p.fill("input[name=renew]", "soon")
 	p.until("why that makes no sense",
-		"document.querySelector('[role=alert]').textContent.includes('use a time such as 10s')")
+		"document.querySelector('[role=alert]').textContent.includes('use a duration such as 10s')")
 	p.fill("input[name=renew]", "3s")
 	p.until("sense again", "!document.querySelector('[role=alert]') && "+
 		figure("renewed every, T")+" === '3s'")
@@ -44,14 +44,14 @@ func TestPlan(t *testing.T) {
 
 	p.click("main nav a", "Recommended TTL")
 	p.until("the number of leases here, and what to take", asked+" === 'leases=5' && "+
-		"/^TAKE a lease of 4s,/.test(document.querySelector('.answer li').textContent)")
+		"/^USE a lease of 4s,/.test(document.querySelector('.answer li').textContent)")
 	p.row("TTLs, renewed after a third, and the recommended one", "> 4s", "1s")
 	p.fill("input[name=ttls]", "20s,30s")
 	p.row("TTLs, renewed after a third, and the recommended one", "> 20s")
 	p.picture("plan-length")
 	p.fill("input[name=ttls]", "20")
 	p.until("why that makes no sense",
-		"document.querySelector('[role=alert]').textContent.includes('use times such as 10s,25s')")
+		"document.querySelector('[role=alert]').textContent.includes('use durations such as 10s,25s')")
 	p.fill("input[name=ttls]", "")
 	p.row("TTLs, renewed after a third, and the recommended one", "> 4s")
 

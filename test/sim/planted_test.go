@@ -40,7 +40,7 @@ var panics = map[string][]string{
 	},
 	"snapshot restore rewinds tokens":       {"lease: corrupt state: last token"},
 	"entries applied again after a restart": {"is out of range [prevApplied("},
-	"a batch splits a revision":             {"watch: history makes no progress"},
+	"a batch splits a revision":             {"watch: reading the history made no progress"},
 	// The entry's commands differ from the proposals.
 	"results of another leader's entry": {"slice bounds out of range"},
 	// When the deleted key's lease ends, the key is still attached to it.

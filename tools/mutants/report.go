@@ -56,8 +56,8 @@ func (c *campaign) judge(rows map[string]*row) error {
 		}
 		mean := share * float64(r.tried)
 		if most := mean + 3*math.Sqrt(mean*(1-share)); float64(r.lived) > most {
-			errs = append(errs, fmt.Errorf("%s: %d of %d survive without being listed in known.txt, "+
-				"but at most %d may", dir, r.lived, r.tried, int(most)))
+			errs = append(errs, fmt.Errorf("%s: %d of %d mutants survive and are not listed in "+
+				"known.txt; the limit is %d", dir, r.lived, r.tried, int(most)))
 		}
 	}
 	return errors.Join(errs...)

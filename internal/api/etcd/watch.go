@@ -280,7 +280,7 @@ func (w *watchStream) answer(b *watch.Batch[*api.Event]) error {
 			return w.stream.Send(resp)
 		}
 	default:
-		panic(fmt.Sprintf("etcd: batch of unknown kind %d", b.Kind))
+		panic(fmt.Sprintf("etcd: batch has unknown kind %d", b.Kind))
 	}
 	return w.stream.Send(w.control(b))
 }

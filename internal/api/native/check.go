@@ -50,7 +50,7 @@ func checkLabels(labels map[string]string) error {
 		size += len(k) + len(v)
 	}
 	if size > maxLabelBytes {
-		return invalid("the labels take %d bytes; the limit is %d", size, maxLabelBytes)
+		return invalid("the labels are %d bytes long; the limit is %d", size, maxLabelBytes)
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ func checkKeys(keys [][]byte) error {
 func checkRef(r *pb.LeaseRef, token bool) error {
 	switch {
 	case r.GetId() == 0 && r.GetName() == "":
-		return invalid("the lease's id or its name must be set")
+		return invalid("the lease's id or name must be set")
 	case r.GetId() < 0:
 		return invalid("the lease's id must be positive, not %d", r.GetId())
 	case token && r.GetToken() == 0:
@@ -134,7 +134,7 @@ func checkRenew(r *pb.RenewRequest) error {
 	case n > 0 && len(r.Leases) > 0:
 		return invalid("leases and ids must not both be set")
 	case n > maxBatch:
-		return invalid("%d ids; the limit is %d", n, maxBatch)
+		return invalid("ids contains %d IDs; the limit is %d", n, maxBatch)
 	case len(r.Tokens) != 0 && len(r.Tokens) != n:
 		return invalid("%d tokens for %d ids", len(r.Tokens), n)
 	case n+len(r.Leases) > 0 && len(r.Groups)+len(r.Leave) > 0:

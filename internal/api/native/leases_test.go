@@ -199,7 +199,7 @@ func TestInvalidRequests(t *testing.T) {
 		"a label has no name": func(ctx context.Context) (any, error) {
 			return c.Grant(ctx, &pb.GrantRequest{TtlMs: 200, Labels: map[string]string{"": "x"}})
 		},
-		"the labels take": func(ctx context.Context) (any, error) {
+		"the labels are": func(ctx context.Context) (any, error) {
 			labels := map[string]string{"x": strings.Repeat("x", 16<<10)}
 			return c.Grant(ctx, &pb.GrantRequest{TtlMs: 200, Labels: labels})
 		},
@@ -212,7 +212,7 @@ func TestInvalidRequests(t *testing.T) {
 		"a key is empty": func(ctx context.Context) (any, error) {
 			return c.Grant(ctx, &pb.GrantRequest{TtlMs: 200, Keys: []*pb.Pair{{}}})
 		},
-		"leases[1]: the lease's id or its name must be set": func(ctx context.Context) (any, error) {
+		"leases[1]: the lease's id or name must be set": func(ctx context.Context) (any, error) {
 			return c.Renew(ctx, &pb.RenewRequest{Leases: []*pb.LeaseRef{good, {}}})
 		},
 		"leases[0]: the lease's token must be set": func(ctx context.Context) (any, error) {
@@ -233,7 +233,7 @@ func TestInvalidRequests(t *testing.T) {
 		"ids[1]: the lease's id must be positive, not -5": func(ctx context.Context) (any, error) {
 			return c.Renew(ctx, &pb.RenewRequest{Ids: []int64{1, -5}})
 		},
-		"10001 ids; the limit is 10000": func(ctx context.Context) (any, error) {
+		"ids contains 10001 IDs; the limit is 10000": func(ctx context.Context) (any, error) {
 			return c.Renew(ctx, &pb.RenewRequest{Ids: make([]int64, 10_001)})
 		},
 		"10001 leases": func(ctx context.Context) (any, error) {

@@ -15,7 +15,7 @@ import (
 func holderOf(user, role string) (access.Holder, error) {
 	switch {
 	case user != "" && role != "":
-		return access.Holder{}, invalid("limits apply to a user or to a role: set only one")
+		return access.Holder{}, invalid("limits apply to either a user or a role: set only one")
 	case user != "":
 		return access.Holder{Kind: access.OfUser, Name: user}, checkText("user", user)
 	case role != "":

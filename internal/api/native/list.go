@@ -152,7 +152,7 @@ func (l listing) byID(after cursor, size int) (page []lease.Info, more bool) {
 func checkIDs(r *pb.ListRequest) error {
 	switch {
 	case len(r.Ids) > maxPage:
-		return invalid("%d ids; the limit is %d", len(r.Ids), maxPage)
+		return invalid("ids contains %d IDs; the limit is %d", len(r.Ids), maxPage)
 	case len(r.Ids) > 0 && r.NamePrefix != "":
 		return invalid("ids and name_prefix must not be set together")
 	}

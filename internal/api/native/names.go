@@ -52,7 +52,7 @@ func (s names) GrantNames(
 	}
 	kind, ok := nameKinds[p.GetKind()]
 	if !ok {
-		return nil, invalid("kind %d is unknown", p.GetKind())
+		return nil, invalid("unknown kind %d", p.GetKind())
 	}
 	res, err := s.propose(ctx, &fsm.RoleGrant{
 		Role: p.GetRole(), Permission: access.Permission{Kind: kind, Key: of.Key, End: of.End},

@@ -258,7 +258,7 @@ func waitRequestOf(a *pb.Wait) (*waitqueue.Ask, error) {
 	}
 	switch {
 	case !ticket.IsPrefix(ask.Prefix):
-		return nil, invalid("wait: the prefix %q must be that of a queue, for example one "+
+		return nil, invalid("wait: the prefix %q must be the prefix of a queue, such as one "+
 			"that ends with a slash", ask.Prefix)
 	case !ticket.Is(ask.Prefix, ask.Key, 1):
 		return nil, invalid("wait: the key %q is not the prefix %q followed by a lease ID",

@@ -255,7 +255,7 @@ func (w *watches) next() *pb.Response {
 			}
 			return r
 		default:
-			panic(fmt.Sprintf("native: batch of unknown kind %d", b.Kind))
+			panic(fmt.Sprintf("native: batch has unknown kind %d", b.Kind))
 		}
 	}
 }

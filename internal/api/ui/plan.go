@@ -125,13 +125,13 @@ func take(fs *pflag.FlagSet, query string) error {
 		case "duration":
 			d, _ := fs.GetDuration(f.Name)
 			ok = ok && isTime(d)
-			advice = "use a time such as 10s, 24 hours at most"
+			advice = "use a duration such as 10s, at most 24 hours"
 		case "durationSlice":
 			all, _ := fs.GetDurationSlice(f.Name)
 			ok = ok && len(all) <= mostTimes && !slices.ContainsFunc(all, func(d time.Duration) bool {
 				return !isTime(d)
 			})
-			advice = "use times such as 10s,25s, 24 hours at most each, and no more than twenty"
+			advice = "use durations such as 10s,25s, no more than twenty, each at most 24 hours"
 		case "float64":
 			v, _ := fs.GetFloat64(f.Name)
 			ok = ok && (v == 0 || v >= least && v <= most)

@@ -105,10 +105,10 @@ func TestPlanInputs(t *testing.T) {
 // same browser restrictions as files.
 func TestBadPlans(t *testing.T) {
 	for query, want := range map[string]string{
-		"outage?ttl=soon":                            "use a time such as 10s",
+		"outage?ttl=soon":                            "use a duration such as 10s",
 		"outage?ttl=1h&renew=9h":                     "renew at a third",
-		"outage?ttl=25h":                             "24 hours at most",
-		"outage?ttl=-1s":                             "use a time such as 10s",
+		"outage?ttl=25h":                             "at most 24 hours",
+		"outage?ttl=-1s":                             "use a duration such as 10s",
 		"outage?drift=NaN":                           "from 1e-9 to 1e12",
 		"outage?drift=1&ttl=10s":                     "clock drift",
 		"outage?reads=1":                             `unknown input "reads"`,
@@ -126,10 +126,10 @@ func TestBadPlans(t *testing.T) {
 		"capacity?leases=0.5":                        "use 1 or more",
 		"capacity?busy=2":                            "share in use",
 		"levels?levels=11":                           "use 1 to 10",
-		"levels?renew-share=1":                       "more than 0 and less than 1",
-		"levels?ttls=10s,soon":                       "use times such as 10s,25s",
-		"levels?ttls=10s,25h":                        "24 hours at most",
-		"length?ttls=-1s":                            "24 hours at most",
+		"levels?renew-share=1":                       "between 0 and 1",
+		"levels?ttls=10s,soon":                       "use durations such as 10s,25s",
+		"levels?ttls=10s,25h":                        "at most 24 hours",
+		"length?ttls=-1s":                            "at most 24 hours",
 		"length?ttls=1s" + strings.Repeat(",1s", 20): "no more than twenty",
 		"length?losses=0":                            "no lease is safe forever",
 		"length?loss=1":                              "request loss",

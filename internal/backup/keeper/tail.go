@@ -72,7 +72,7 @@ func (t *tail) open(ctx context.Context) bool {
 	if why := t.gap(end); why != "" {
 		t.handleGap(why)
 	} else {
-		t.log.Info("making backups: resuming the log backup where it ended",
+		t.log.Info("making backups: resuming the log backup where it left off",
 			"target", t.cfg.Target.String(), "index", end.Index)
 	}
 	return true
@@ -117,7 +117,8 @@ func (t *tail) restart() {
 func (t *tail) gap(end backup.Place) string {
 	switch term, ok := t.cfg.Source.TermAt(end.Index); {
 	case !ok:
-		return fmt.Sprintf("this member's log has no entry %d, the last in the copy", end.Index)
+		return fmt.Sprintf("this member's log does not contain entry %d, the last one in the copy",
+			end.Index)
 	case term != end.Term:
 		return fmt.Sprintf("entry %d has term %d, but term %d in the copy: the cluster "+
 			"lost entries and continued without them", end.Index, term, end.Term)

@@ -128,7 +128,7 @@ func (f credentialsFile) RetrieveWithCredContext(
 ) (credentials.Value, error) {
 	v, err := f.FileAWSCredentials.RetrieveWithCredContext(c)
 	if err == nil && (v.AccessKeyID == "" || v.SecretAccessKey == "") {
-		err = errors.New("its [default] section contains no aws_access_key_id and " +
+		err = errors.New("its [default] section must contain aws_access_key_id and " +
 			"aws_secret_access_key")
 	}
 	if err != nil {
@@ -172,7 +172,7 @@ func (b *bucket) explain(err error) error {
 		return fmt.Errorf("%s: %w", b, ErrNotFound)
 	case e.StatusCode == http.StatusForbidden || e.StatusCode == http.StatusUnauthorized:
 		return fmt.Errorf("%s: the credentials were rejected (%s: %w); see AWS_ACCESS_KEY_ID and "+
-			"AWS_SECRET_ACCESS_KEY, or the file of --backup-credentials-file", b, e.Code, err)
+			"AWS_SECRET_ACCESS_KEY, or the file set with --backup-credentials-file", b, e.Code, err)
 	}
 	return fmt.Errorf("%s: the server responded with %d %s: %w", b, e.StatusCode, e.Code, err)
 }

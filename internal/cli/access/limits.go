@@ -17,7 +17,7 @@ import (
 // limitUsages contains the usage text of the flag for each resource.
 var limitUsages = map[pb.Limit_Resource]string{
 	pb.Limit_RESOURCE_LEASES:     "number of leases that belong to the principal",
-	pb.Limit_RESOURCE_LEASE_KEYS: "number of keys on leases last written by the principal",
+	pb.Limit_RESOURCE_LEASE_KEYS: "number of keys on leases that the principal wrote last",
 	pb.Limit_RESOURCE_BYTES:      "bytes of the principal's leases and writes, including history",
 	pb.Limit_RESOURCE_RATE:       "requests per second at each member, except renewals",
 }
@@ -70,7 +70,7 @@ list the limits and the user's usage.`,
 
 func (a commands) roleLimits() app.Command {
 	return limitsCommand(app.Command{
-		Use: "limits <role name>", Short: "Set or list the limits of users with a role",
+		Use: "limits <role name>", Short: "Set or list the per-user limits of a role",
 		Long: `With flags, set limits for every principal that has the role. If a principal has
 several roles, the largest limit applies. Without flags, list the limits.`,
 		Example: "role limits app --leases 100 --bytes 1000000",

@@ -26,7 +26,7 @@ func (c *clusterID) Set(text string) error {
 	id, err := strconv.ParseUint(strings.TrimPrefix(text, "0x"), 16, 64)
 	if err != nil || id == 0 {
 		return errors.New("must be a cluster ID in hexadecimal, as printed by " +
-			"leasehold init and in the logs of members")
+			"leasehold init and in members' logs")
 	}
 	*c = clusterID(id)
 	return nil

@@ -64,9 +64,9 @@ func (g *globalFlags) Register(root *cobra.Command) {
 	fs.DurationVar(&g.keepAliveTimeout, "keepalive-timeout", 6*time.Second,
 		"time after which a connection without a response to a ping is closed")
 	fs.IntVar(&g.maxSend, "max-request-bytes", 0,
-		"largest request in bytes (0: 2 MiB)")
+		"maximum size of a request in bytes (0: 2 MiB)")
 	fs.IntVar(&g.maxRecv, "max-recv-bytes", 0,
-		"largest response in bytes (0: no limit)")
+		"maximum size of a response in bytes (0: no limit)")
 	fs.StringVarP(&g.Format, "write-out", "w", "simple",
 		"output format ("+strings.Join(formats, ", ")+")")
 	fs.VarP(writeOut{fs}, "output", "o", "same as --write-out")
@@ -93,11 +93,11 @@ func (g *globalFlags) registerSecurity(fs *pflag.FlagSet) {
 	fs.BoolVar(&g.tls.insecure, "insecure-transport", true,
 		"do not use TLS unless an endpoint or a certificate requires it")
 	fs.BoolVar(&g.tls.skipVerify, "insecure-skip-tls-verify", false,
-		"do not verify certificates of servers (for tests only)")
-	fs.StringVar(&g.tls.cert, "cert", "", "file with the TLS certificate of the client")
+		"do not verify server certificates (for tests only)")
+	fs.StringVar(&g.tls.cert, "cert", "", "file with the client's TLS certificate")
 	fs.StringVar(&g.tls.key, "key", "", "file with the private key of --cert")
 	fs.StringVar(&g.tls.ca, "cacert", "",
-		"file with the CA certificates that verify the certificates of servers")
+		"file with the CA certificates for verifying server certificates")
 	fs.StringVar(&g.auth.user, "user", "",
 		"user to log in as, USER or USER:PASSWORD; without a password, prompt for it")
 	fs.StringVar(&g.auth.password, "password", "",

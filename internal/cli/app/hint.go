@@ -34,7 +34,7 @@ func UnknownCommand(cmd *cobra.Command, args []string) error {
 func FlagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if strings.Contains(cmd.Use, "command") {
-		err = fmt.Errorf("%w\nPut the flags of the command to run after --", err)
+		err = fmt.Errorf("%w\nPut the command to run, with its flags, after --", err)
 	}
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
 		return withHint(cmd, err.Error(), "")

@@ -99,12 +99,12 @@ func (b *bundle) gather(s *State) {
 }
 
 // logLocations explains where to find the logs. They are on the members' hosts, not in the archive.
-const logLocations = `The logs of the members are not in this archive. Get them on their hosts:
+const logLocations = `The members' logs are not in this archive. Get them on their hosts:
 
   journalctl -u leasehold --since -1h        under systemd
   kubectl logs POD --previous                in Kubernetes, with and without --previous
   docker logs CONTAINER                      in Docker
-  the files of --log-outputs                 if it names any
+  the files named by --log-outputs           if there are any
 
 run.json in the data directory records why a member last exited.
 `

@@ -92,7 +92,7 @@ func labelClusters(list []health) {
 		h := &list[i]
 		if h.cluster != 0 && h.cluster != list[first].cluster && h.Error == "" {
 			h.Health, h.commits = false, true
-			h.Error = fmt.Sprintf("it belongs to cluster %x, but %s to cluster %x",
+			h.Error = fmt.Sprintf("it belongs to cluster %x, but %s belongs to cluster %x",
 				h.cluster, list[first].Endpoint, list[first].cluster)
 		}
 	}

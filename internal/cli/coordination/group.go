@@ -197,7 +197,7 @@ func showMemberEvent(e members.Event) app.Answer {
 func (a commands) groupNodes() app.Command {
 	var follow bool
 	return app.Command{
-		Use: "nodes <group>", Short: "List the nodes of a group with a primary",
+		Use: "nodes <group>", Short: "List the nodes of a group that has a primary",
 		Long: `List the nodes of a group, their states, and which one is the primary. A node is
   alive    its lease was renewed recently
   suspect  less than half of its TTL is left: renewals are late
@@ -238,10 +238,10 @@ func (a commands) groupSwitch() app.Command {
 	return app.Command{
 		Use: "switch <group> <id>", Short: "Make a node the primary, and wait for the switch",
 		Long: `Make a node the primary, and wait for the switch to complete. The current primary gives up
-its role when it receives the order; if it is dead or does not respond, the role becomes free when
-its lease ends. No other node can take the role in the meantime.
+its role when it receives the request; if it is dead or does not respond, the role becomes free
+when its lease ends. No other node can take the role in the meantime.
 
-The order remains in force after --wait has elapsed. It is cancelled when the node goes down.`,
+The request remains in effect after --wait has elapsed. It is cancelled when the node goes down.`,
 		Example: "group switch db host-2 --wait 1m", Min: 2, Max: 2,
 		Flags: func(fs *pflag.FlagSet) {
 			fs.DurationVar(&w.wait, "wait", 0, "how long to wait for the switch (default: forever)")

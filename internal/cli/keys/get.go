@@ -33,10 +33,10 @@ func (f *getFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.keysOnly, "keys-only", false, "print only the keys")
 	fs.BoolVar(&f.countOnly, "count-only", false, "print only the count")
 	fs.BoolVar(&f.valueOnly, "print-value-only", false, "print only the values (--write-out simple)")
-	fs.Int64Var(&f.minCreate, "min-create-rev", 0, "lowest create revision")
-	fs.Int64Var(&f.maxCreate, "max-create-rev", 0, "highest create revision")
-	fs.Int64Var(&f.minMod, "min-mod-rev", 0, "lowest modification revision")
-	fs.Int64Var(&f.maxMod, "max-mod-rev", 0, "highest modification revision")
+	fs.Int64Var(&f.minCreate, "min-create-rev", 0, "minimum create revision")
+	fs.Int64Var(&f.maxCreate, "max-create-rev", 0, "maximum create revision")
+	fs.Int64Var(&f.minMod, "min-mod-rev", 0, "minimum modification revision")
+	fs.Int64Var(&f.maxMod, "max-mod-rev", 0, "maximum modification revision")
 	fs.BoolVar(&f.stream, "stream", false, "read in chunks over a stream (RangeStream)")
 }
 

@@ -31,7 +31,7 @@ func (f *watchFlags) register(fs *pflag.FlagSet) {
 	fs.Int64Var(&f.rev, "rev", 0, "first revision to print (0: the next)")
 	fs.BoolVar(&f.prevKV, "prev-kv", false, "print the previous key and value as well")
 	fs.BoolVar(&f.progressNotify, "progress-notify", false,
-		"print periodic progress notifications of the server")
+		"print periodic progress notifications from the server")
 }
 
 // watchArgs are the non-flag arguments of a watch.

@@ -204,7 +204,7 @@ func (a commands) grantNative(f *grantFlags, ttl int64) error {
 		return err
 	}
 	if arg := app.LeaseArg(f.name); f.name != "" && arg != f.name {
-		a.Warnf("Other commands read %s as an ID: refer to this lease as %s\n",
+		a.Warnf("Other commands interpret %s as an ID: refer to this lease as %s\n",
 			app.Readable(f.name), app.Readable(arg))
 	}
 	return a.Ask(a.CommandContext, func(ctx context.Context, c *clientv3.Client) (app.Answer, error) {
@@ -298,8 +298,8 @@ type listFlags struct {
 func (f *listFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.long, "long", false, "print name, owner, TTL, remaining time and keys of each lease")
 	fs.StringVar(&f.prefix, "prefix", "",
-		"only leases whose name begins with this, sorted by name (implies --long)")
-	fs.StringVar(&f.owner, "owner", "", "only leases of this owner (implies --long)")
+		"only leases whose names begin with this prefix, sorted by name (implies --long)")
+	fs.StringVar(&f.owner, "owner", "", "only leases with this owner (implies --long)")
 	labelFlag(fs, &f.labels, "only leases with this label (implies --long)")
 }
 

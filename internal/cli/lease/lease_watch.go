@@ -26,7 +26,7 @@ type eventFlags struct {
 
 func (f *eventFlags) register(fs *pflag.FlagSet) {
 	f.set = fs
-	fs.StringVar(&f.prefix, "prefix", "", "only leases whose name begins with this")
+	fs.StringVar(&f.prefix, "prefix", "", "only leases whose names begin with this prefix")
 	fs.StringVar(&f.owner, "owner", "", "only leases that have or had this owner")
 	labelFlag(fs, &f.labels, "only leases with this label")
 	fs.DurationVar(&f.within, "expiring-within", 0,
@@ -49,8 +49,8 @@ func (f *eventFlags) options() (leases.Watch, error) {
 func (a commands) leaseWatch() app.Command {
 	var f eventFlags
 	return app.Command{
-		Use: "watch", Short: "Watch the events of leases",
-		Long: `Print the events of leases: granted, expired, revoked, handed over, resumed, TTL changed,
+		Use: "watch", Short: "Watch lease events",
+		Long: `Print lease events: granted, expired, revoked, handed over, resumed, TTL changed,
 lock delay ended. Each event has a number; a later watch can resume after it (--after). Members keep
 the last 16384 events. Events without a number report that writes have started or stopped waiting
 for the cache of a lease; the first of them list the caches that are slow when the watch starts. The

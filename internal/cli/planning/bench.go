@@ -37,7 +37,7 @@ that others depend on.`,
 			fs.DurationVar(&r.Duration, "duration", 3*time.Second, "maximum time for each operation")
 			fs.IntVar(&r.Count, "count", 100_000, "maximum number of operations of each kind")
 			fs.IntVar(&r.Callers, "callers", 64, "concurrent callers")
-			fs.IntVar(&conns, "connections", 4, "connections that the callers share")
+			fs.IntVar(&conns, "connections", 4, "number of connections that the callers share")
 		},
 		Run: func(*cobra.Command, []string, []string) error {
 			if err := s.check(a); err != nil {

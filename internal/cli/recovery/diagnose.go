@@ -159,7 +159,7 @@ func (r *recovery) diagnoseReports() {
 	if full := r.reporting(cause.DiskFull); len(full) > 0 {
 		others := "no other member responds"
 		if votesOf(r.cluster).Here > len(full) {
-			others = "the others have space, and accept writes"
+			others = "the others have space and accept writes"
 		} else if len(r.cluster.Members) > 1 {
 			others = "no member accepts writes"
 		}
@@ -291,7 +291,7 @@ func (r *recovery) checkFlags() (err error) {
 	case r.serves() && len(r.lost) > 0:
 		return app.BadArgs("the cluster is serving, so its majority is not lost: omit --lost")
 	case r.is(rewind.Running) && len(r.lost) > 0:
-		return app.BadArgs("%s: stop it before giving up members, or omit --lost", r.user())
+		return app.BadArgs("%s: stop it before declaring members lost, or omit --lost", r.user())
 	case r.dir == nil || r.is(rewind.Foreign) || r.is(rewind.Newer) || r.is(rewind.HalfRestored):
 		return nil
 	case r.serves() && !r.ofAnother():

@@ -65,12 +65,12 @@ var disasters = map[string]kind{
 		{{end}}
 		- recover changes none of them; a client with these endpoints may find a lock free in one
 			cluster while it is held in another
-		? which cluster is meant, in --endpoints and in environment variables
+		? which cluster you want to reach, and what --endpoints and environment variables contain
 		{{range .Clusters}}
 		> here :: leasehold recover --endpoints {{.At}}  # of cluster {{.ID}} only
 		{{end}}
 		> the host of a member that belongs in another cluster :: if it was started on an empty
-			directory without --join, it has founded a cluster of its own: stop it, move its data
+			directory without --join, it has created its own cluster: stop it, move its data
 			directory away, and keep it; then start it with --join ADDRESS --replace, where ADDRESS
 			is that of a member of the right cluster`,
 	},
@@ -195,7 +195,7 @@ var disasters = map[string]kind{
 		> here :: start it as usual`,
 	},
 	"survivor": {
-		code: cause.NoMajority, what: "the majority is lost, or out of reach",
+		code: cause.NoMajority, what: "the majority is lost or unreachable",
 		act: (*recovery).forceNewCluster, says: `
 		- with this member {{.Left.Here}} of {{.Left.Voters}} voters are available, and
 			{{.Left.Need}} are needed
@@ -213,8 +213,9 @@ var disasters = map[string]kind{
 			data is; use the data with the highest term and, among those, the highest entry
 		? the backups: leasehold backup list --from TARGET shows whether they are more recent
 		{{if .Given}}` + moveAway + `
-		! make {{dir}} a cluster of {{.Left.Self.Name}} alone, with all its keys and leases: later tokens
-			and revisions are larger than any that were issued, and the other members are removed
+		! make {{dir}} a single-member cluster of {{.Left.Self.Name}}, with all its keys and leases:
+			later tokens and revisions are larger than any that were issued, and the other members are
+			removed
 		> here, then :: {{serve .Left.Self path}}  # with its other flags as before
 		{{range .Left.Others}}
 		> the host of {{name .}} :: move the data directory away, and keep it; then {{serve . "DIR"}}
@@ -267,8 +268,8 @@ var disasters = map[string]kind{
 		- {{.Votes.Here}} of {{.Votes.Voters}} voters respond, and {{.Votes.Need}} are needed: nothing is
 			granted, renewed or expired, and holders stop by their own clocks
 		{{range .All}}{{hint .}}{{end}}
-		> the host of each :: bring them back: with {{.Votes.Missing}} more the cluster resumes, and
-			nothing is lost`,
+		> the host of each :: bring them back: with {{.Votes.Missing}} more, the cluster resumes,
+			and nothing is lost`,
 	},
 
 	// Disasters reported by members and alarms.

@@ -39,7 +39,7 @@ the steps that remain. It deletes no data: what it replaces is renamed, with the
 It detects expired certificates, an exhausted quota, unresponsive members, disks that are full or
 lost, data that is damaged, rolled back to an older copy or in use by two processes, and a majority
 that is lost for good. Name lost members with --lost: they cannot be told apart from unreachable
-ones. It refuses endpoints of different clusters, and a directory that a member of another cluster
+ones. It rejects endpoints of different clusters, and a directory that a member of another cluster
 is using.
 
 Exit codes: 0 nothing to recover, or everything repaired; 9 something is wrong and not yet repaired;

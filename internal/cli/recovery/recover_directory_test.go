@@ -201,7 +201,7 @@ func TestDiagnoseDirectory(t *testing.T) {
 			r.dir.Members = r.dir.Members[:1]
 		}, []string{"the member is not running", "nothing is lost", "start it as usual"}, false, ""},
 		"survivor": {down, []string{
-			"the majority is lost, or out of reach", "1 of 3 voters are available, and 2 are needed",
+			"the majority is lost or unreachable", "1 of 3 voters are available, and 2 are needed",
 			"up to revision 17 (entry 9 of term 2", "check first: m2, at http://127.0.0.1:1",
 			"check first: m3", "the highest term", "leasehold backup list",
 			"only if they are lost for good: leasehold recover --data-dir /d --lost NAME,NAME --yes",

@@ -91,7 +91,7 @@ func TestDiagnose(t *testing.T) {
 			"TWO_CLUSTERS", "the endpoints belong to 2 clusters", "cluster c: m1 (m1:2379), m3 (m3:2379)",
 			"cluster d: m2 (m2:2379)", "recover changes none of them",
 			"recover --endpoints m1:2379,m3:2379  # of cluster c", "--endpoints m2:2379  # of cluster d",
-			"it has founded a cluster of its own",
+			"it has created its own cluster",
 		}},
 		"an endpoint of two clusters": {func(r *recovery) {
 			r.cluster.Failure = errors.New("no leader")

@@ -143,7 +143,7 @@ func (r *recovery) forceNewCluster(d *disaster) error {
 		return err
 	}
 	d.did("moved %s to %s", r.dir.Path, kept)
-	d.did("made a cluster of one member in %s, with the state up to revision %d", r.dir.Path,
+	d.did("created a single-member cluster in %s, with the state up to revision %d", r.dir.Path,
 		now.Revision)
 	return nil
 }

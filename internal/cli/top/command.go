@@ -59,8 +59,8 @@ off.`,
 		Flags: func(fs *pflag.FlagSet) {
 			fs.StringVar(&t.pane, "pane", panes[0],
 				"list to start with: "+strings.Join(panes, ", "))
-			fs.StringVar(&t.prefix, "prefix", "", "only leases whose names begin with this")
-			fs.StringVar(&t.owner, "owner", "", "only leases of this owner")
+			fs.StringVar(&t.prefix, "prefix", "", "only leases whose names begin with this prefix")
+			fs.StringVar(&t.owner, "owner", "", "only leases with this owner")
 			fs.DurationVar(&t.interval, "interval", 2*time.Second, "time between two snapshots")
 			fs.BoolVar(&t.once, "once", false, "print one page and exit")
 			fs.IntVar(&t.rows, "rows", 20, "rows of the list per page")

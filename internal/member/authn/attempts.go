@@ -14,8 +14,8 @@ type attempts struct{ *prometheus.CounterVec }
 func newAttempts(r prometheus.Registerer) attempts {
 	a := attempts{prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "leasehold", Name: "logins_total",
-		Help: "Password logins: accepted, refused, limited because too many were refused " +
-			"before, or failed because the member could not check the password.",
+		Help: "Password logins: accepted, refused, limited because of too many earlier " +
+			"refusals, or failed because the member could not check the password.",
 	}, []string{"outcome"})}
 	for _, outcome := range []string{"accepted", "refused", "limited", "failed"} {
 		a.WithLabelValues(outcome) // makes all outcomes appear from the start

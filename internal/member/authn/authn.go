@@ -145,7 +145,7 @@ func (l *Logins) LogIn(ctx context.Context, user, password string) (string, erro
 			return "", err
 		}
 		if !right {
-			l.log.Warn("rejected a login: no such user or a wrong password", "user", user,
+			l.log.Warn("rejected a login: unknown user or wrong password", "user", user,
 				"caller", api.Caller(ctx))
 			return "", login.ErrRefused
 		}

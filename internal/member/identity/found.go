@@ -31,7 +31,7 @@ var ErrFounded = errors.New("server: the data directory already belongs to a clu
 // was interrupted.
 func Found(c Config) (cluster, member uint64, err error) {
 	if n := len(c.Initial); n > 1 || c.Existing {
-		return 0, 0, fmt.Errorf("%w: init founds a cluster of one member; omit "+
+		return 0, 0, fmt.Errorf("%w: init creates a single-member cluster; omit "+
 			"--initial-cluster and --initial-cluster-state, and start the others with "+
 			"--join", ErrConfig)
 	}
@@ -71,7 +71,7 @@ func halfFounded(disk *storage.Disk) (bool, error) {
 func HalfFounded(disk *storage.Disk) error {
 	half, err := halfFounded(disk)
 	if err == nil && half {
-		err = errors.New("server: the founding of a cluster in this data directory was " +
+		err = errors.New("server: the creation of a cluster in this data directory was " +
 			"interrupted; repeat the command, such as \"leasehold init\", with the same flags")
 	}
 	return err
@@ -118,7 +118,7 @@ func sameFounding(disk *storage.Disk, c Config, members []fsm.Member) error {
 		id.Member == memberID(c.Initial[c.Name], c.Token) {
 		return nil
 	}
-	return fmt.Errorf("%w: the founding of cluster %x was interrupted here for member %x (%s); "+
+	return fmt.Errorf("%w: the creation of cluster %x was interrupted here for member %x (%s); "+
 		"complete it with the same --name, --initial-advertise-peer-urls, --initial-cluster and "+
 		"--initial-cluster-token, or remove the data directory",
 		ErrConfig, id.Cluster, id.Member, id.Name)

@@ -19,8 +19,8 @@ func (p *Peers) AwaitFounders(wait time.Duration) (stop func()) {
 	if len(p.missing) == 0 {
 		return func() {}
 	}
-	p.c.Logger.Info("founding a cluster: waiting for the other founders", "missing", p.names(),
-		"at-most", wait)
+	p.c.Logger.Info("creating a cluster: waiting for the other founding members",
+		"missing", p.names(), "at-most", wait)
 	if wait == 0 {
 		return func() {}
 	}
@@ -29,7 +29,7 @@ func (p *Peers) AwaitFounders(wait time.Duration) (stop func()) {
 		defer p.mu.Unlock()
 		p.waited = true
 		if err := p.takePartLocked(); err != nil {
-			p.c.Logger.Error("cannot save which founders are present", "error", err)
+			p.c.Logger.Error("cannot record which founding members are present", "error", err)
 		}
 	})
 	return func() { t.Stop() }
@@ -59,11 +59,11 @@ func (p *Peers) takePartLocked() error {
 		return err
 	}
 	if p.complete.Store(true); n > 0 {
-		p.c.Logger.Warn("founding a cluster without unreachable members; if these members have "+
+		p.c.Logger.Warn("creating a cluster without the unreachable members; if they have "+
 			"already formed a cluster, stop all of them and recover its data",
 			"missing", p.names())
 		return nil
 	}
-	p.c.Logger.Info("all founders are present")
+	p.c.Logger.Info("all founding members are present")
 	return nil
 }

@@ -44,8 +44,8 @@ func (c Config) CheckBootstrap() error {
 	}
 	want, got := portsOf(c.AdvertisePeer), portsOf(urls)
 	if !slices.Equal(want, got) {
-		return fmt.Errorf("%w: --initial-cluster says %s=%s, but --initial-advertise-peer-urls is %s; "+
-			"make them the same",
+		return fmt.Errorf("%w: --initial-cluster contains %s=%s, "+
+			"but --initial-advertise-peer-urls is %s; make them the same",
 			ErrConfig, c.Name, listen.JoinURLs(urls), listen.JoinURLs(c.AdvertisePeer))
 	}
 	return checkShared(members)

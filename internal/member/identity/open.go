@@ -58,7 +58,7 @@ func (b *Booted) load(c Config, way transport.Way) error {
 			return b.join(c, way, id)
 		}
 		if err := found(b.Disk, c, half); err != nil {
-			return fmt.Errorf("found a cluster in %q: %w", c.DataDir, err)
+			return fmt.Errorf("create a cluster in %q: %w", c.DataDir, err)
 		}
 	}
 	b.Machine, err = restore(b.Disk, c.Machine)
@@ -84,7 +84,7 @@ func restore(disk *storage.Disk, c fsm.Config) (*fsm.Machine, error) {
 		return nil, fmt.Errorf("load the snapshot at index %d: %w", r.Index(), err)
 	}
 	if m.Index() != r.Index() {
-		return nil, fmt.Errorf("load the snapshot at index %d: %w: it holds index %d",
+		return nil, fmt.Errorf("load the snapshot at index %d: %w: its index is %d",
 			r.Index(), storage.ErrCorrupt, m.Index())
 	}
 	return m, nil

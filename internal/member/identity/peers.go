@@ -166,22 +166,22 @@ func (p *Peers) Expelled(by uint64, why error) {
 	if errors.Is(why, transport.ErrLost) && !known && len(v.Members) > 0 && p.MayVote() {
 		// The other member might be from before a restore that it does not know about.
 		if p.shouldLog(by) {
-			p.c.Logger.Error("a member that is not in this cluster rejected this one, "+
+			p.c.Logger.Error("a member that is not in this cluster rejected this member, "+
 				"because it expects different data; stop that member",
 				"member", fmt.Sprintf("%x", by))
 		}
 		return
 	}
 	if errors.Is(why, transport.ErrCopy) {
-		p.c.Stop(fmt.Errorf("member %x rejects this process: %w", by, copiedData(p.c.Dir)))
+		p.c.Stop(fmt.Errorf("member %x rejected this process: %w", by, copiedData(p.c.Dir)))
 		return
 	}
 	if errors.Is(why, transport.ErrLost) {
-		p.c.Stop(fmt.Errorf("member %x rejects this one: %w", by, LostData(p.c.Dir)))
+		p.c.Stop(fmt.Errorf("member %x rejected this member: %w", by, LostData(p.c.Dir)))
 		return
 	}
 	if errors.Is(why, transport.ErrVersion) {
-		p.c.Stop(Foreign(fmt.Errorf("member %x rejects this one: %w", by, why), p.c.Dir))
+		p.c.Stop(Foreign(fmt.Errorf("member %x rejected this member: %w", by, why), p.c.Dir))
 		return
 	}
 	p.c.Logger.Warn("another member reports that this one was removed",
@@ -207,7 +207,7 @@ func (p *Peers) Copied(member uint64) {
 		return
 	}
 	p.copiesLogged.Do(func() {
-		p.c.Logger.Error("two processes have the identity of one member; the later one was "+
+		p.c.Logger.Error("two processes have the identity of the same member; the later one was "+
 			"rejected. A copy of that member's data directory is in use: find that process, stop "+
 			"it and remove its data directory", "member", id)
 	})
@@ -233,18 +233,18 @@ const copyShown = 10 * time.Minute
 func (p *Peers) Claimed(cluster, by uint64) {
 	v := p.c.View()
 	if len(v.Members) == 1 && len(v.Removed) == 0 && p.claim(time.Now()) {
-		p.c.Stop(fmt.Errorf("%w: this member has just founded cluster %x alone, but member %x "+
-			"of cluster %x considers it one of its own. If it was in that cluster, its data is "+
+		p.c.Stop(fmt.Errorf("%w: this member has just created cluster %x by itself, but member %x "+
+			"of cluster %x considers it a member. If it belonged to that cluster, its data is "+
 			"lost: start it with an empty data directory and --join ADDRESS --replace. If not, "+
-			"change --initial-advertise-peer-urls or stop that member, and found the cluster "+
+			"change --initial-advertise-peer-urls or stop that member, and create the cluster "+
 			"again",
 			ErrLost, p.self.Cluster, by, cluster))
 		return
 	}
 	if p.shouldLog(cluster) {
-		p.c.Logger.Error("a member of another cluster mistakes this one for a member of its "+
+		p.c.Logger.Error("a member of another cluster considers this one a member of its "+
 			"cluster: one of them has an address that the other used to have, or they tried to "+
-			"found one cluster with different values of --initial-cluster; in that case, restart "+
+			"create one cluster with different values of --initial-cluster; in that case, restart "+
 			"both with the same --initial-cluster and empty data directories",
 			"cluster", fmt.Sprintf("%x", cluster), "member", fmt.Sprintf("%x", by))
 	}
@@ -267,7 +267,7 @@ func (p *Peers) claim(now time.Time) bool {
 	}
 	p.noted.Claimed = true
 	if err := p.c.Disk.SavePeers(p.noted); err != nil {
-		p.c.Logger.Error("cannot save that another cluster claims this member", "error", err)
+		p.c.Logger.Error("cannot record that another cluster claims this member", "error", err)
 	}
 	return true
 }
@@ -285,7 +285,7 @@ func (p *Peers) ResetClaim() (stop func()) {
 		defer p.mu.Unlock()
 		p.noted.Claimed = false
 		if err := p.c.Disk.SavePeers(p.noted); err != nil {
-			p.c.Logger.Error("cannot save that no other cluster claims this member", "error", err)
+			p.c.Logger.Error("cannot record that no other cluster claims this member", "error", err)
 		}
 	})
 	return func() { t.Stop() }
@@ -321,7 +321,7 @@ func (p *Peers) checkVisitor(v transport.Visitor) error {
 		p.c.Stop(Foreign(err, p.c.Dir))
 		return err
 	case !its.Has(own.Version.Number):
-		return fmt.Errorf("%w: that is %s, and member %x supports %v", transport.ErrVersion,
+		return fmt.Errorf("%w: the version is %s, but member %x supports %v", transport.ErrVersion,
 			version.Name(own.Version.Number), v.Member, its)
 	default:
 		return nil

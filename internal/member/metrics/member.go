@@ -127,7 +127,7 @@ func (m *Metrics) counters(of *Member) []scraped {
 
 func stateGauges(of *Member) []scraped {
 	return []scraped{
-		ownMetric("leases", "Leases that exist.", func() float64 { return float64(of.State().Leases) }),
+		ownMetric("leases", "Number of leases.", func() float64 { return float64(of.State().Leases) }),
 		ownMetric("lease_attached_keys", "Keys attached to leases.",
 			func() float64 { return float64(of.State().Attached) }),
 		ownMetric("lease_overdue_seconds", "How long the most overdue lease has been past its expiry. "+
@@ -155,10 +155,10 @@ func stateGauges(of *Member) []scraped {
 			func() float64 { return oneIf(of.Status().Primary) }),
 		ownMetric("watchers", "Watchers on all streams.",
 			func() float64 { return float64(of.Watchers()) }),
-		ownMetric("cluster_version", "Number of the cluster version.",
+		ownMetric("cluster_version", "Cluster version, as a number.",
 			func() float64 { return float64(of.View().Version.Number) }),
-		ownMetric("storage_version", "Newest cluster version that the data on disk needs: "+
-			"a release that supports it can start on the data.",
+		ownMetric("storage_version", "Newest cluster version that the data on disk "+
+			"requires. Any release that supports it can use the data.",
 			func() float64 { return float64(of.StorageVersion()) }),
 		ownMetric("disk_full", "1 while the disk is full. A follower then forwards writes; a "+
 			"leader rejects them.", func() float64 { return oneIf(of.DiskFull()) }),
@@ -167,7 +167,7 @@ func stateGauges(of *Member) []scraped {
 }
 
 func alarm(of *Member, kind fsm.AlarmKind, name string) scraped {
-	a := ownMetric("alarm", "1 while any member raises the alarm.",
+	a := ownMetric("alarm", "1 while the alarm is active on any member.",
 		func() float64 { return oneIf(raised(of.View().Alarms, kind)) })
 	a.labels = prometheus.Labels{"alarm": name}
 	return a
@@ -183,7 +183,7 @@ func cacheGauges(of *Member) []scraped {
 			func() float64 { return float64(of.State().Holding) }),
 		ownMetric("caches_open", "Caches open at this member.",
 			func() float64 { return float64(of.State().Open) }),
-		ownMetric("caches_wide", "Caches that have not reported their content, so that this leader "+
+		ownMetric("caches_wide", "Caches that have not reported their content, so this leader "+
 			"assumes that they cache everything in the ranges that they hold.",
 			func() float64 { return float64(of.State().Caches.Wide) }),
 		ownMetric("caches_pending", "Caches with pending invalidations from this leader.",

@@ -75,7 +75,7 @@ func New(log *slog.Logger, more ...prometheus.Collector) *Metrics {
 		"Time that writes waited for caches to acknowledge invalidations.", 0.0005, 16)
 
 	m.promotions = m.counter("promotions_total", "Number of times that this member was promoted and "+
-		"began to time leases.")
+		"started timing leases.")
 	m.installed = m.counter("snapshots_installed_total", "Snapshots received from other members.")
 	m.Jumps = m.counter("clock_jumps_total", "Clock jumps and pauses of this process. If it was "+
 		"the leader, every lease got its full TTL again.")

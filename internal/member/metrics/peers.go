@@ -12,7 +12,7 @@ type peers struct{ of *Member }
 
 var (
 	peerActive = prometheus.NewDesc("etcd_network_active_peers",
-		"1 if this member has a connection to the other one, else 0.",
+		"1 if this member is connected to the other member, otherwise 0.",
 		[]string{"Local", "Remote"}, nil)
 	peerSent = prometheus.NewDesc("etcd_network_peer_sent_bytes_total",
 		"Bytes of messages sent to the other member, excluding snapshots.", []string{"To"}, nil)
@@ -23,10 +23,10 @@ var (
 		"Messages dropped because the other member was not connected or too slow.",
 		[]string{"To"}, nil)
 	peerLag = prometheus.NewDesc("leasehold_member_lag_entries",
-		"Committed entries that the other member is not known to have. Only on the "+
-			"leader.", []string{"member"}, nil)
+		"Committed entries that the other member has not acknowledged. Reported only by "+
+			"the leader.", []string{"member"}, nil)
 	peerLimit = prometheus.NewDesc("leasehold_member_silence_limit_seconds",
-		"Silence after which the other member counts as unresponsive. Absent if "+
+		"Time without messages after which the other member is considered unresponsive. Absent if "+
 			"--election-timeout or --heartbeat-interval is set.",
 		[]string{"member"}, nil)
 	peerSlowest = prometheus.NewDesc("leasehold_member_round_trip_max_seconds",

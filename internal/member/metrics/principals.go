@@ -29,12 +29,12 @@ const useWait = time.Second
 var (
 	principalLabels = []string{"principal", "resource"}
 	principalUse    = prometheus.NewDesc("leasehold_principal_use",
-		"Use of limited resources, the same on every member. The largest principals are "+
-			"named (--metrics-principals); all others are counted together, without a name.",
+		"Usage of limited resources, the same on every member. The principals that use the most "+
+			"are named (--metrics-principals); all others are combined, without a name.",
 		principalLabels, nil)
 	limitRefusals = prometheus.NewDesc("leasehold_limit_refusals_total",
-		"Requests rejected by a limit at this member. The principals rejected first are named "+
-			"(--metrics-principals); all others are counted together, without a name.",
+		"Requests that this member rejected because of a limit. The principals rejected first "+
+			"are named (--metrics-principals); all others are combined, without a name.",
 		principalLabels, nil)
 )
 

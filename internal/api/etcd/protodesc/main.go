@@ -26,7 +26,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) != 1 {
-		return fmt.Errorf("want one argument, the file to write, got %d", len(args))
+		return fmt.Errorf("want one argument (the file to write), got %d", len(args))
 	}
 	set := &descriptorpb.FileDescriptorSet{}
 	if err := add(set, "rpc.proto", make(map[string]bool)); err != nil {
