@@ -12,8 +12,8 @@ import (
 )
 
 func main() {
-	if len(os.Args) == 2 && os.Args[1] == supervise.WatchdogCommand {
-		supervise.Watchdog(os.Stdin)
+	if len(os.Args) > 1 && os.Args[1] == supervise.WatchdogCommand {
+		supervise.Watchdog(os.Stdin, os.Args[2:])
 		return
 	}
 	p := app.OS()

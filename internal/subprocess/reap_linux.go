@@ -67,8 +67,11 @@ func reap(orphan func(pid int) bool) {
 }
 
 // Children returns the child processes of a process, including those that have ended but have not
-// been waited for. It returns nil if /proc cannot be read.
+// been waited for. It returns nil if /proc cannot be read or is that of another PID namespace.
 func Children(parent int) (pids []int) {
+	if self, err := os.Readlink("/proc/self"); err != nil || self != strconv.Itoa(os.Getpid()) {
+		return nil
+	}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil

@@ -209,7 +209,7 @@ func (n *Network) dial(ctx context.Context, m *Machine, at string) (net.Conn, er
 	m.Gate()
 	where := n.machineAt(m, at)
 	for range maxSYNs {
-		if n.pass(ctx, m, where) && n.pass(ctx, where, m) {
+		if n.pass(ctx, m, where) && n.pass(ctx, where, m) && ctx.Err() == nil {
 			c, waits := n.connect(m, at)
 			if c != nil {
 				return c, nil

@@ -68,8 +68,7 @@ func (a commands) holdFor(h holding, program []string) error {
 	if h.notice == (supervise.Notice{}) {
 		h.notice = supervise.DefaultNotice(h.lease.Info().TTL)
 	}
-	killAt := h.ValidUntil().Add(-h.notice.Kill)
-	ch, err := a.children.Start(killAt, h.stdin, program, append([]string{
+	ch, err := a.children.Start(h, h.notice, h.stdin, program, append([]string{
 		fmt.Sprintf("LEASEHOLD_TOKEN=%d", h.Token()),
 		fmt.Sprintf("LEASEHOLD_LEASE=%x", int64(h.lease.ID())),
 	}, h.env...))

@@ -209,7 +209,7 @@ func TestDiagnoseDirectory(t *testing.T) {
 		"given up": {func(r *recovery) {
 			down(r)
 			r.lost = []string{"m2", "3"}
-		}, []string{"the majority is lost", "check first: m2", "mv /d", "cluster of m1 alone"}, true, ""},
+		}, []string{"the majority is lost", "check first: m2", "mv /d", "single-member cluster of m1"}, true, ""},
 		"one given up": {func(r *recovery) {
 			down(r)
 			r.lost = []string{"m2"}

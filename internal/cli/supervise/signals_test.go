@@ -30,7 +30,7 @@ func TestSignalAtTheEndOfWaiting(t *testing.T) {
 		if taken {
 			<-ctx.Done()
 		}
-		c, err := a.Start(lasting().until, a.Stdin, []string{"sleep", "60"}, nil)
+		c, err := a.Start(lasting(), Notice{}, a.Stdin, []string{"sleep", "60"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,6 +33,7 @@ type child struct {
 	waiting   *app.Interrupt // the interrupt of the preceding wait, or nil
 	leave     func()         // gives the terminal back to this process group
 	watchdog  guard
+	deadline  time.Time // the last one that the watchdog was given
 }
 
 // guard kills process groups at their deadlines. [watchdog] implements it.
@@ -41,7 +42,7 @@ type guard interface {
 	disarm(group int)
 }
 
-// anyChild stands for all children of this process, in place of a process group.
+// anyChild stands for all children that this process has started, in place of a process group.
 var anyChild = -os.Getpid()
 
 // A Supervisor starts programs, and stops them in time.
@@ -82,10 +83,9 @@ func (s *Supervisor) InterruptWaiting(cancel context.CancelCauseFunc) (stop func
 
 // Start starts a program and then forwards signals sent to this process to it. On systems with
 // process groups, the program gets its own group, so that its children are stopped with it. The
-// watchdog kills the program at the deadline if this process is stopped before it calls
-// [child.Under].
+// watchdog kills the program in time if this process is stopped before it calls [child.Under].
 func (s *Supervisor) Start(
-	deadline time.Time, stdin io.Reader, command, env []string,
+	t Tenure, n Notice, stdin io.Reader, command, env []string,
 ) (*child, error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Env = append(append([]string{}, s.Env...), env...)
@@ -96,22 +96,49 @@ func (s *Supervisor) Start(
 		notify: s.Relay, watchdog: s.startedWatchdog(),
 	}
 	cmd.SysProcAttr, c.leave = ownGroup(stdin)
+	started := make(chan error)
 	// The program's group is not known before the program runs, and this process can be stopped
 	// at any instant in between.
-	c.watchdog.arm(anyChild, deadline)
-	defer c.watchdog.disarm(anyChild)
-	started := make(chan error)
+	c.arm(anyChild, t, n)
 	go c.run(started)
-	if err := <-started; err != nil {
+	if err := c.awaitStart(started, t, n); err != nil {
+		c.watchdog.disarm(anyChild)
 		code := app.ExitCannot
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
 			code = app.ExitNoSuch
 		}
 		return nil, app.WithCode(code, err)
 	}
-	c.watchdog.arm(cmd.Process.Pid, deadline)
+	c.arm(cmd.Process.Pid, t, n)
 	return c, nil
 }
+
+// awaitStart waits for the result of run. Starting a program can take long, for example if it is on
+// a slow disk, so the deadline moves with the tenure.
+func (c *child) awaitStart(started <-chan error, t Tenure, n Notice) error {
+	for {
+		timer := time.NewTimer(rearmAfter(time.Until(c.deadline)))
+		select {
+		case err := <-started:
+			timer.Stop()
+			return err
+		case <-timer.C:
+			c.arm(anyChild, t, n)
+		}
+	}
+}
+
+// arm gives the watchdog a new deadline, and returns the end of the tenure.
+func (c *child) arm(group int, t Tenure, n Notice) (until time.Time) {
+	until = t.ValidUntil()
+	c.deadline = until.Add(-n.Kill)
+	c.watchdog.arm(group, c.deadline)
+	return until
+}
+
+// rearmAfter returns when to arm the watchdog again if its deadline is reached after left. The
+// tenure might have been renewed by then.
+func rearmAfter(left time.Duration) time.Duration { return max(left/2, 5*time.Millisecond) }
 
 // withReader returns an output for a program. If the reader is gone, it returns nil, which discards
 // the output. Otherwise, a shell that prints while it terminates would be killed by SIGPIPE.
@@ -162,10 +189,10 @@ func DefaultNotice(ttl time.Duration) Notice { return Notice{Term: ttl / 4, Kill
 func (c *child) Under(t Tenure, n Notice) (lost bool) {
 	group := c.cmd.Process.Pid
 	defer c.watchdog.disarm(group)
-	notified, again := false, false
+	notified, again, late := false, false, false
 	for {
-		until := t.ValidUntil()
-		c.watchdog.arm(group, until.Add(-n.Kill))
+		late = late || !time.Now().Before(c.deadline) // the watchdog might have killed the program
+		until := c.arm(group, t, n)
 		left := time.Until(until)
 		if t.Context().Err() != nil || left <= n.Kill {
 			c.kill()
@@ -176,8 +203,7 @@ func (c *child) Under(t Tenure, n Notice) (lost bool) {
 			notified, lost = true, true
 			c.signal(syscall.SIGTERM)
 		}
-		// The tenure might be renewed, so wake up and rearm the watchdog well before the deadline.
-		wait := min(left-n.Kill, max((left-n.Kill)/2, 5*time.Millisecond))
+		wait := min(left-n.Kill, rearmAfter(left-n.Kill))
 		if !notified {
 			wait = min(wait, left-n.Term)
 		}
@@ -185,8 +211,8 @@ func (c *child) Under(t Tenure, n Notice) (lost bool) {
 		select {
 		case <-c.done:
 			timer.Stop()
-			// If this process was stopped, the watchdog has killed the program.
-			return lost || time.Until(until) <= n.Kill && c.killed()
+			late = late || !time.Now().Before(c.deadline)
+			return lost || late && c.killed()
 		case s := <-c.signals:
 			if c.Insistent && (s == syscall.SIGINT || s == syscall.SIGTERM) {
 				if again {

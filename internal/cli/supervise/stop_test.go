@@ -68,7 +68,7 @@ func run(t *testing.T, script string, env ...string) (*child, *output) {
 	a := &Supervisor{App: &app.App{Process: app.Process{
 		Env: os.Environ(), Stdin: strings.NewReader(""), Stdout: out, Stderr: out,
 	}}}
-	c, err := a.Start(lasting().until, a.Stdin, []string{"sh", "-c", script}, env)
+	c, err := a.Start(lasting(), Notice{}, a.Stdin, []string{"sh", "-c", script}, env)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestChildExit(t *testing.T) {
 func TestChildCannotStart(t *testing.T) {
 	a := &Supervisor{App: &app.App{Process: app.OS()}}
 	for command, want := range map[string]int{"/no/such/command": 127, "no-such": 127, "/": 126} {
-		_, err := a.Start(lasting().until, a.Stdin, []string{command}, nil)
+		_, err := a.Start(lasting(), Notice{}, a.Stdin, []string{command}, nil)
 		if got := app.ExitCode(err); got != want {
 			t.Errorf("%s: exit code %d (%v), want %d", command, got, err, want)
 		}
@@ -130,7 +130,7 @@ func TestNoWatchdog(t *testing.T) {
 	a := &Supervisor{App: &app.App{Process: app.OS()}}
 	a.Program, a.Stderr = filepath.Join(t.TempDir(), "none"), &errs
 	for range 2 {
-		c, err := a.Start(lasting().until, a.Stdin, []string{"true"}, nil)
+		c, err := a.Start(lasting(), Notice{}, a.Stdin, []string{"true"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -278,6 +278,7 @@ func underFor(d guard, t Tenure, n Notice, life time.Duration) (lost bool) {
 	const noProcess = 1 << 30 // greater than any process ID on Linux
 	c := &child{
 		cmd: &exec.Cmd{Process: &os.Process{Pid: noProcess}}, done: make(chan struct{}), watchdog: d,
+		deadline: t.ValidUntil(),
 	}
 	time.AfterFunc(life, func() { close(c.done) })
 	return c.Under(t, n)

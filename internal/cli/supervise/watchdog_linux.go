@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -30,8 +32,12 @@ func startWatchdog(program string) (*watchdog, error) {
 		return nil, err
 	}
 	defer from.Close()
+	args := []string{"leasehold", WatchdogCommand}
+	for _, pid := range subprocess.Children(os.Getpid()) {
+		args = append(args, strconv.Itoa(pid)) // a shell started it, and then executed this program
+	}
 	cmd := &exec.Cmd{
-		Path: program, Args: []string{"leasehold", WatchdogCommand}, Stdin: from,
+		Path: program, Args: args, Stdin: from,
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 	}
 	if err := subprocess.Start(cmd); err != nil {
@@ -78,22 +84,33 @@ func (w *watchdog) disarm(group int) {
 //
 // A negative group stands for the children of the process with the opposite number, which must be
 // the parent of this one. They are killed at the deadline, and so is any child that appears later,
-// until the deadline is removed or the input ends.
-func Watchdog(from io.Reader) {
+// until a group gets a deadline, the deadline is removed, or the input ends. The arguments list
+// children that are not killed.
+func Watchdog(from io.Reader, args []string) {
 	signal.Ignore(passedOn...)
+	spared := map[int]bool{os.Getpid(): true}
+	for _, arg := range args {
+		if pid, err := strconv.Atoi(arg); err == nil {
+			spared[pid] = true
+		}
+	}
 	watchGroups(from, func(group int) {
 		if group > 0 {
 			_ = syscall.Kill(-group, syscall.SIGKILL)
-		} else if parent := -group; parent == os.Getppid() { // otherwise, the parent has ended
-			killChildren(parent)
+		} else {
+			killChildren(-group, spared)
 		}
 	})
 }
 
-// killChildren kills the children of a process and their process groups, except this process.
-func killChildren(parent int) {
-	for _, pid := range subprocess.Children(parent) {
-		if pid != os.Getpid() {
+// killChildren kills the children of the parent process and their process groups, except some.
+func killChildren(parent int, spared map[int]bool) {
+	pids := subprocess.Children(parent)
+	if os.Getppid() != parent {
+		return // it has ended, and another process might have its number
+	}
+	for _, pid := range pids {
+		if !spared[pid] {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it might not have its own group yet
 			_ = syscall.Kill(-pid, syscall.SIGKILL)
 		}
@@ -109,6 +126,9 @@ func watchGroups(from io.Reader, kill func(group int)) {
 		_, err := fmt.Sscanf(lines.Text(), "%d %d", &group, &at)
 		if err != nil || group == 0 || group == 1 {
 			continue
+		}
+		if group > 0 && at > 0 { // the program that was being started has a group now
+			maps.DeleteFunc(timers, func(g int, t *os.File) bool { return g < 0 && t.Close() == nil })
 		}
 		timer := timers[group]
 		if timer == nil && at > 0 {

@@ -3,20 +3,44 @@ package supervise
 import (
 	"io"
 	"os"
+	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"leasehold.dev/internal/cli/app"
 )
 
 func TestMain(m *testing.M) {
-	if slices.Equal(os.Args[1:], []string{WatchdogCommand}) {
-		Watchdog(os.Stdin)
+	if len(os.Args) > 1 && os.Args[1] == WatchdogCommand {
+		Watchdog(os.Stdin, os.Args[2:])
 		return
 	}
 	os.Exit(m.Run())
+}
+
+// startTestWatchdog starts a watchdog that spares some children of this process, and ends it when
+// the test does.
+func startTestWatchdog(t *testing.T, spared ...string) *watchdog {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe", append([]string{WatchdogCommand}, spared...)...)
+	to, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = to.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &watchdog{to}
 }
 
 // stuck is a guard that blocks before a process group is armed, as if this process had been stopped
@@ -35,16 +59,23 @@ func (s stuck) arm(group int, deadline time.Time) {
 }
 
 // TestStoppedAfterStart checks that the watchdog kills a program at its deadline even if this
-// process is stopped before it can tell the watchdog which process group that is.
+// process is stopped before it can tell the watchdog which process group that is. A child that this
+// process inherited survives.
 func TestStoppedAfterStart(t *testing.T) {
-	w, err := startWatchdog("/proc/self/exe")
+	inherited := exec.Command("cat")
+	input, err := inherited.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := inherited.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w := startTestWatchdog(t, strconv.Itoa(inherited.Process.Pid))
 	ended, out, err := os.Pipe() // reaches its end when the program does
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer ended.Close()
 	before := stuck{w, make(chan struct{}), make(chan struct{})}
 	s := &Supervisor{App: &app.App{Process: app.Process{
 		Env: os.Environ(), Stdin: strings.NewReader(""), Stdout: out,
@@ -52,14 +83,17 @@ func TestStoppedAfterStart(t *testing.T) {
 	s.once.Do(func() { s.watchdog = before })
 	children := make(chan *child)
 	go func() {
-		passed := time.Now().Add(-time.Hour)
-		c, err := s.Start(passed, s.Stdin, []string{"sleep", "1000"}, nil)
+		passed := &term{until: time.Now().Add(-time.Hour)}
+		c, err := s.Start(passed, Notice{}, s.Stdin, []string{"sleep", "1000"}, nil)
 		if err != nil {
 			t.Error(err)
+			close(before.started)
 		}
 		children <- c
 	}()
-	<-before.started
+	if _, ok := <-before.started; !ok {
+		return
+	}
 	if err := out.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -71,6 +105,58 @@ func TestStoppedAfterStart(t *testing.T) {
 	if <-c.done; !c.killed() {
 		t.Errorf("the program was not killed: %v", c.err)
 	}
+	c.watchdog = w
+	if !c.Under(lasting(), Notice{}) {
+		t.Error("the program was killed after its tenure, but is not said to be lost")
+	}
+	_ = input.Close()
+	if err := inherited.Wait(); err != nil {
+		t.Errorf("the inherited child: %v", err)
+	}
+}
+
+// TestSlowStart checks that the deadline moves with the tenure while a program is being started.
+func TestSlowStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &deadlines{t: t}
+		c := &child{watchdog: d}
+		tenure := moving{time.Second, t.Context()}
+		started := make(chan error)
+		time.AfterFunc(5*time.Second, func() { started <- nil })
+		c.arm(anyChild, tenure, Notice{Kill: time.Second / 2})
+		if err := c.awaitStart(started, tenure, Notice{Kill: time.Second / 2}); err != nil {
+			t.Error(err)
+		}
+		d.check()
+	})
+}
+
+// TestStartedProgramHasGroup checks that the deadline for all children is removed when a group gets
+// one, since the message that removes it can be lost.
+func TestStartedProgramHasGroup(t *testing.T) {
+	from, to := io.Pipe()
+	killed := make(chan int, 100)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		watchGroups(from, func(group int) { killed <- group })
+	}()
+	w := &watchdog{to}
+	w.arm(anyChild, time.Now().Add(-time.Hour))
+	if g := <-killed; g != anyChild {
+		t.Errorf("group %d is killed, want all children", g)
+	}
+	w.arm(11, time.Now().Add(time.Hour))
+	w.arm(12, time.Now().Add(time.Second/4)) // the watchdog has read the preceding line
+	late := 0
+	for g := <-killed; g != 12; g = <-killed {
+		late++
+	}
+	if late > 1 { // one was perhaps under way
+		t.Errorf("all children are killed %d more times", late)
+	}
+	_ = to.Close()
+	<-done
 }
 
 // TestWatchdog checks that a process group is killed at its deadline, or when the input ends,

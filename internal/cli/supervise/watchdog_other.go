@@ -17,4 +17,4 @@ func (*watchdog) arm(int, time.Time) {}
 func (*watchdog) disarm(int) {}
 
 // Watchdog does nothing here.
-func Watchdog(io.Reader) {}
+func Watchdog(io.Reader, []string) {}
