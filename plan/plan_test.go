@@ -82,7 +82,7 @@ func TestBadInput(t *testing.T) {
 		err  error
 		want string
 	}{
-		"no lease":     {bounds(func(h *Holder) { h.TTL = 0 }), "lease length is 0: pass"},
+		"no lease":     {bounds(func(h *Holder) { h.TTL = 0 }), "lease length is 0: specify"},
 		"below a trip": {bounds(func(h *Holder) { h.TTL = s / 100 }), "use at least 60ms"},
 		"renew above":  {bounds(func(h *Holder) { h.Renew = 12 * s }), "every 3.333s"},
 		"renew at L":   {bounds(func(h *Holder) { h.Renew = 10 * s }), "every lease ends"},

@@ -69,8 +69,8 @@ func TestDeniedIsShort(t *testing.T) {
 // truncated and ends in dots.
 func TestDeniedCutsOff(t *testing.T) {
 	for n, want := range map[int]string{
-		maxShown:     "needs read on " + strings.Repeat("k", maxShown) + ",",
-		maxShown + 1: "needs read on " + strings.Repeat("k", maxShown) + "...,",
+		maxShown:     "needs read on " + strings.Repeat("k", maxShown) + ";",
+		maxShown + 1: "needs read on " + strings.Repeat("k", maxShown) + "...;",
 	} {
 		err := deniers().Check(caller("eve"), Read, keyrange.Range{Key: strings.Repeat("k", n)})
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -179,7 +179,7 @@ func TestUnknown(t *testing.T) {
 			!strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "a test") {
 			t.Errorf("%s: %d, %v, %d left", name, got, err, d.Len())
 		}
-		if errors.Is(d.Err(), ErrNewer) && !strings.Contains(d.Err().Error(), "has version 2") {
+		if errors.Is(d.Err(), ErrNewer) && !strings.Contains(d.Err().Error(), "format version 2") {
 			t.Errorf("%s: %v", name, d.Err())
 		}
 	}

@@ -100,9 +100,9 @@ func TestImpossibleMessages(t *testing.T) {
 		{"must not have a snapshot", app(func(m *raftpb.Message) {
 			m.Snapshot = &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: new(uint64(1))}}
 		})},
-		{"do not send", app(func(m *raftpb.Message) { m.Type = raftpb.MsgProp.Enum() })},
-		{"do not send", app(func(m *raftpb.Message) { m.Type = raftpb.MsgStorageAppendResp.Enum() })},
-		{"do not send", app(func(m *raftpb.Message) { m.Type = raftpb.MsgForgetLeader.Enum() })},
+		{"never send", app(func(m *raftpb.Message) { m.Type = raftpb.MsgProp.Enum() })},
+		{"never send", app(func(m *raftpb.Message) { m.Type = raftpb.MsgStorageAppendResp.Enum() })},
+		{"never send", app(func(m *raftpb.Message) { m.Type = raftpb.MsgForgetLeader.Enum() })},
 		{"its snapshot has term 6", snap(func(s *raftpb.SnapshotMetadata) { s.Term = new(uint64(6)) })},
 		{
 			"its snapshot has index 7 and term 0",

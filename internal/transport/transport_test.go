@@ -281,7 +281,7 @@ func testRefused(t *testing.T) {
 		self, to    uint64
 		admit       *error
 	}{
-		{"cluster", "to cluster 7, but this member belongs to 1", options{cluster: 7}, 1, 2, nil},
+		{"cluster", "to cluster 7, but this member belongs to cluster 1", options{cluster: 7}, 1, 2, nil},
 		{"member", "for member 3, but this is member 2", options{}, 1, 3, nil},
 		{"itself", "two processes have the same identity", options{}, 2, 2, nil},
 		{"admit", "not now", options{}, 1, 2, &busy},
