@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"charm.land/lipgloss/v2"
+	"github.com/charmbracelet/x/ansi"
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/leases"
@@ -78,7 +78,7 @@ func (a *App) showWaitingOn(l *waitLine, what func(ctx context.Context) string) 
 			done()
 			a.Mu.Lock()
 			if ctx.Err() == nil && text != "" {
-				fmt.Fprint(l.w, ClearLine+cut(Harmless(text), l.width()-1))
+				fmt.Fprint(l.w, ClearLine+ansi.Truncate(Harmless(text), l.width()-1, ""))
 				l.shown = true
 			}
 			a.Mu.Unlock()
@@ -100,17 +100,6 @@ func (a *App) clearLocked() {
 		fmt.Fprint(a.line.w, ClearLine)
 		a.line.shown = false
 	}
-}
-
-// cut shortens text to fit on one line.
-func cut(text string, columns int) string {
-	n := 0
-	for i, r := range text {
-		if n += lipgloss.Width(string(r)); n > columns {
-			return text[:i]
-		}
-	}
-	return text
 }
 
 // place is a ticket in a wait queue, together with its lease.
