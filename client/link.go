@@ -415,7 +415,7 @@ func (l *link) end(why error) {
 	close(l.ended)
 }
 
-// handOver leaves the link for a link to the leader. Unsent calls, reads and watches move there.
+// handOver replaces the link with one to the leader. Unsent calls, reads and watches move there.
 // The other calls will probably be answered soon, and sending them again would cost more than
 // waiting, so the link waits briefly for their answers.
 func (l *link) handOver() {

@@ -379,7 +379,7 @@ func (m *mux) move(from, to *link) {
 	m.lead(to)
 }
 
-// lead begins all followers' requests on a link.
+// lead starts all followers' requests on a link.
 func (m *mux) lead(l *link) {
 	m.mu.Lock()
 	list := slices.Collect(maps.Keys(m.followers))

@@ -61,7 +61,7 @@ func command(ctx context.Context) error {
 	flag.IntVar(&s.retries, "retries", 0, "`times` to retry a failed case; it is FLAKY if it passes")
 	flag.DurationVar(&s.mixed, "mixed", 0,
 		"run no cases; make all languages compete for locks for this `time`")
-	flag.Uint64Var(&s.seed, "seed", 1, "random seed for the faults of -mixed")
+	flag.Uint64Var(&s.seed, "seed", 1, "random seed for the faults that -mixed injects")
 	flag.Parse()
 	dir, err := os.MkdirTemp("", "leasehold-conformance-")
 	if err != nil {

@@ -77,8 +77,7 @@ func (l *Lessor) CheckpointAll() {
 	}
 }
 
-// Unreport undoes the result of Silent as Reinstate undoes the result of Due: it marks the leases
-// as silent again.
+// Unreport undoes a call of Silent, as Reinstate undoes Due: Silent reports the leases again.
 func (l *Lessor) Unreport(silent []Checkpoint) {
 	for i := range silent {
 		l.reinstate(silent[i].ID, silent[i].Token, isPending)

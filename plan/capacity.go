@@ -108,7 +108,7 @@ func (s Site) check() error {
 	case s.Members < 1 || s.Members > 7:
 		return inputErrorf("number of members", "use 1, or 3 to 7", "is %d", s.Members)
 	case s.Busy <= 0 || s.Busy > 1:
-		return inputErrorf("share in use", "use more than 0 and at most 1, such as 0.5",
+		return inputErrorf("share in use", "use a value above 0 and at most 1, such as 0.5",
 			"is %v", s.Busy)
 	}
 	return nil

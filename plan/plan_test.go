@@ -33,7 +33,7 @@ func TestClassicalNumbers(t *testing.T) {
 	}
 }
 
-// TestBadInput checks that nonsensical input is rejected with advice.
+// TestBadInput checks that nonsensical input is rejected with an error that says what to do.
 func TestBadInput(t *testing.T) {
 	good := Holder{TTL: 10 * s, RoundTrip: s / 50}
 	bounds := func(change func(*Holder)) error {

@@ -135,7 +135,7 @@ func work(ctx context.Context, c *client.Client) error {
 	return mail.Work(ctx, queue.Work{
 		Idle: true, // return when there is nothing to do
 		Do: func(ctx context.Context, item *queue.Item) error {
-			fmt.Fprintf(out, "a mail to %s\n", item.Payload())
+			fmt.Fprintf(out, "an email to %s\n", item.Payload())
 			return nil // the item is acknowledged, and gone
 		},
 	})

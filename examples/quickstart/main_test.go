@@ -24,7 +24,7 @@ func TestQuickstart(t *testing.T) {
 the leader is at 10.0.0.1:80
 posted under the lock: true
 1000 reads queried the cluster 1 times
-a mail to ann
+an email to ann
 `
 	if text.String() != want {
 		t.Errorf("it printed\n%s", text)

@@ -50,7 +50,7 @@ func (d *Directory) checkDrops(c *cache) error {
 		bytes += bytesOf(x.what)
 	}
 	if !c.joined && c.bytes != bytes || c.joined && c.bytes != 0 {
-		return fmt.Errorf("%d bytes of drops, but the count is %d", bytes, c.bytes)
+		return fmt.Errorf("the drops take %d bytes, but the count is %d", bytes, c.bytes)
 	}
 	pending := len(slices.Collect(c.pending.All()))
 	if pending != len(c.drops) || c.waiting != writes ||
@@ -74,7 +74,7 @@ func (d *Directory) checkCache(c *cache) error {
 	}
 	if n := len(c.drops); c.orphan && n > 0 && !c.joined ||
 		c.joined && c.drops[0].seq != c.drops[n-1].seq {
-		return fmt.Errorf("cache %d is not invalidated as a whole, in one message", c.token)
+		return fmt.Errorf("cache %d is not invalidated by a single message for the whole cache", c.token)
 	}
 	if len(c.drops) > 0 && len(c.routes) > 0 && !c.unsent && c.resendAt == 0 {
 		return fmt.Errorf("cache %d has %d pending drops, and no invalidation is scheduled", c.token,
@@ -200,7 +200,7 @@ func (d *Directory) checkLine() error {
 	}
 	first, _, any := d.stuck.Min()
 	if len(d.attachers) > 0 && (!any || d.attachers[0].number < first) {
-		return errors.New("a write waits for one that is no longer stuck")
+		return errors.New("a write waits for another write that is no longer stuck")
 	}
 	if d.urgent < 0 {
 		return fmt.Errorf("%d urgent writes are in flight", d.urgent)
@@ -208,7 +208,7 @@ func (d *Directory) checkLine() error {
 	tails := slices.Collect(d.tails.All())
 	for _, w := range tails {
 		if w.state != waiting {
-			return errors.New("later writes would wait for a write that is no longer waiting")
+			return errors.New("later writes would wait for a write that has left the queue")
 		}
 	}
 	if d.links < 0 || len(d.waiting) == 0 && (d.links != 0 || len(tails) != 0) {

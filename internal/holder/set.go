@@ -134,7 +134,7 @@ func (s *Set) Shorten(id lease.ID, ttl lease.TTL) {
 	}
 }
 
-// Refused records that a requested TTL will never come into force.
+// Refused records that a requested TTL will never take effect.
 func (s *Set) Refused(id lease.ID, ttl lease.TTL) {
 	if l := s.leases[id]; l != nil {
 		l.settled(ttl)

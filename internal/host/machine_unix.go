@@ -22,7 +22,7 @@ func bootTime() (time.Duration, error) {
 func openFiles() (uint64, error) {
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
-		return 0, fmt.Errorf("host: get the limit of open files: %w", err)
+		return 0, fmt.Errorf("host: get the limit on open files: %w", err)
 	}
 	return files.Cur, nil
 }

@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestStrangersAtARelay checks that a connection to a relay can have only a few calls until a
-// member reports that a caller on it has logged in.
+// TestStrangersAtARelay checks that a connection to a relay is limited to a few calls until a
+// member reports that a caller on that connection has logged in.
 func TestStrangersAtARelay(t *testing.T) {
 	t.Parallel()
 	const calls, few = 400, 256

@@ -119,8 +119,8 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// TestMistakesInFile checks that a mistake in the file is reported with its line, advice and exit
-// code 2, even if a flag overrides the setting.
+// TestMistakesInFile checks that a mistake in the file is reported with its line number and advice,
+// and that the exit code is 2, even if a flag overrides the setting.
 func TestMistakesInFile(t *testing.T) {
 	for text, want := range map[string]string{
 		"nmae: a":                           `:1: unknown setting "nmae"; did you mean "name"?`,

@@ -11,9 +11,9 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// TestJoinWithUsers checks that a member can join a cluster with users in one command if it logs in
-// as root. It can log in as any user if root has added the member before. Otherwise the error says
-// what is missing.
+// TestJoinWithUsers checks that a member that logs in as root can join, with one command, a cluster
+// that has users. It can log in as any user if root has added the member before. Otherwise the
+// error says what is missing.
 func TestJoinWithUsers(t *testing.T) {
 	tier.Campaign(t)
 	addr := servers.MustFreeAddr()

@@ -24,7 +24,7 @@ func relayCommand(
 ) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "relay [flags]",
-		Short: "Run a relay, to which many clients connect instead of a member",
+		Short: "Run a relay, which many clients can connect to instead of a member",
 		// Flags are not parsed by cobra, as in serve.
 		DisableFlagParsing: true,
 		SilenceErrors:      true,
@@ -89,7 +89,7 @@ func (f *relayFlags) addMembers() {
 		"Do not verify members' certificates; for tests only")
 	fs.StringVar(&c.User, "user", "", "User to log in as. The user needs the relay role once access "+
 		"control is enabled. A client certificate of such a user works too")
-	fs.StringVar(&f.passwordFile, "password-file", "", "File with the password of --user")
+	fs.StringVar(&f.passwordFile, "password-file", "", "File that contains the password for --user")
 	fs.StringVar(&c.TokenFile, "token-file", "",
 		"File with a token, instead of --user. It is reread for each connection")
 }

@@ -73,7 +73,7 @@ func (b *blob) seal() *blob {
 // open checks a frame and returns the part with the messages, for cut.
 func open(format uint8, frame []byte) ([]byte, error) {
 	if len(frame) < frameHead {
-		return nil, fmt.Errorf("%w: %d bytes are too short for a frame", errCorrupt, len(frame))
+		return nil, fmt.Errorf("%w: %d bytes is too short for a frame", errCorrupt, len(frame))
 	}
 	if frame[0] != format {
 		return nil, fmt.Errorf("%w: format %d, not %d", errCorrupt, frame[0], format)

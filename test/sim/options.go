@@ -26,7 +26,7 @@ type Profile struct {
 	Tick          Time
 	ElectionTicks int
 	// Drift is the bound that holders assume, and RealDrift is the actual drift. If RealDrift is
-	// larger, L1 and L4 are not promised.
+	// larger, L1 and L4 are not guaranteed.
 	Drift, RealDrift float64
 	Margin           Time
 	// Faults is the mean time between faults; 0 disables faults.

@@ -127,9 +127,9 @@ func TestWhoMayListLeases(t *testing.T) {
 }
 
 // TestWhoMayWatch checks that a watch requires permission for everything that it watches. If the
-// request has no key, the watch covers more than the request names. When the permission is revoked,
-// the watch ends immediately with the reason and without later events (compare CVE-2026-73499 in
-// etcd, where the range of a watch was changed before the check).
+// request has no key, the watch covers more keys than the request names. When the permission is
+// revoked, the watch ends immediately with the reason and without later events (compare
+// CVE-2026-73499 in etcd, where the range of a watch was changed before the check).
 func TestWhoMayWatch(t *testing.T) {
 	n := newTenants(t)
 	c := serve(t, n, trusting(n))

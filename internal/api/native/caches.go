@@ -15,8 +15,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A Cache receives the leader's messages for an open cache. The core calls its methods on its own
-// goroutine, so they must not block.
+// A Cache receives the leader's messages for an open cache. The core calls these methods on the
+// core's goroutine, so they must not block.
 type Cache interface {
 	// Opened reports the outcome of OpenCache.
 	Opened(term uint64, err error)

@@ -334,7 +334,7 @@ func roleRevokePermission() app.Command {
 	var key, end string
 	return app.Command{
 		Use:   "revoke-permission <role name> <key> [endkey]",
-		Short: "Revoke a permission on keys from a role", Flags: f.register,
+		Short: "Revoke a role's permission on keys", Flags: f.register,
 		Example: "role revoke-permission reader config/ --prefix",
 		Min:     2, Max: 3, Words: []app.WordList{app.RoleWords, app.KeyWords}, Patient: true,
 		Check: func(args []string) (err error) {

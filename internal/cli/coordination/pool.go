@@ -42,7 +42,7 @@ prefix. A pool has at most 65,536 IDs.`,
 		Check: func(args []string) error {
 			first, last := set.Changed("first"), set.Changed("last")
 			if first != last || first != (len(args) == 1) {
-				return app.BadArgs("pool create needs a pool, and IDs or both --first and --last")
+				return app.BadArgs("pool create needs a pool, and either IDs or --first and --last")
 			}
 			if s.Quarantine < 0 {
 				return app.BadArgs("--quarantine must be at least 0, not %v", s.Quarantine)

@@ -298,7 +298,7 @@ func (f *pageFlags) check(args []string) error {
 func queueList() app.Command {
 	var f pageFlags
 	return app.Command{
-		Use: "list <queue>", Short: "Count the items of a queue, and list those that are not dead",
+		Use: "list <queue>", Short: "Count the items in a queue, and list those that are not dead",
 		Example: "queue list mail", Min: 1, Max: 1, Flags: f.register, Check: f.check,
 		Native: func(ctx context.Context, c *client.Client, args []string) (app.Answer, error) {
 			q := queue.New(c, args[0], queue.Config{})

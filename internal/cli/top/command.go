@@ -63,7 +63,7 @@ off.`,
 			fs.StringVar(&t.owner, "owner", "", "only leases with this owner")
 			fs.DurationVar(&t.interval, "interval", 2*time.Second, "time between two snapshots")
 			fs.BoolVar(&t.once, "once", false, "print one page and exit")
-			fs.IntVar(&t.rows, "rows", 20, "rows of the list per page")
+			fs.IntVar(&t.rows, "rows", 20, "number of rows per page")
 		},
 		Run: func(*cobra.Command, []string, []string) error { return t.run() },
 	})
