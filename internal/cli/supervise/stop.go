@@ -34,6 +34,7 @@ type child struct {
 	leave     func()         // gives the terminal back to this process group
 	watchdog  guard
 	deadline  time.Time // the last one that the watchdog was given
+	late      bool      // a deadline was reached, so the watchdog might have killed the program
 }
 
 // guard kills process groups at their deadlines. [watchdog] implements it.
@@ -130,15 +131,26 @@ func (c *child) awaitStart(started <-chan error, t Tenure, n Notice) error {
 
 // arm gives the watchdog a new deadline, and returns the end of the tenure.
 func (c *child) arm(group int, t Tenure, n Notice) (until time.Time) {
+	c.checkDeadline()
 	until = t.ValidUntil()
 	c.deadline = until.Add(-n.Kill)
 	c.watchdog.arm(group, c.deadline)
 	return until
 }
 
+// checkDeadline updates late.
+func (c *child) checkDeadline() {
+	c.late = c.late || !c.deadline.IsZero() && !time.Now().Before(c.deadline)
+}
+
 // rearmAfter returns when to arm the watchdog again if its deadline is reached after left. The
 // tenure might have been renewed by then.
-func rearmAfter(left time.Duration) time.Duration { return max(left/2, 5*time.Millisecond) }
+func rearmAfter(left time.Duration) time.Duration {
+	if left <= 0 {
+		return 100 * time.Millisecond // the watchdog is killing the program
+	}
+	return max(left/2, 5*time.Millisecond)
+}
 
 // withReader returns an output for a program. If the reader is gone, it returns nil, which discards
 // the output. Otherwise, a shell that prints while it terminates would be killed by SIGPIPE.
@@ -189,9 +201,8 @@ func DefaultNotice(ttl time.Duration) Notice { return Notice{Term: ttl / 4, Kill
 func (c *child) Under(t Tenure, n Notice) (lost bool) {
 	group := c.cmd.Process.Pid
 	defer c.watchdog.disarm(group)
-	notified, again, late := false, false, false
+	notified, again := false, false
 	for {
-		late = late || !time.Now().Before(c.deadline) // the watchdog might have killed the program
 		until := c.arm(group, t, n)
 		left := time.Until(until)
 		if t.Context().Err() != nil || left <= n.Kill {
@@ -211,8 +222,10 @@ func (c *child) Under(t Tenure, n Notice) (lost bool) {
 		select {
 		case <-c.done:
 			timer.Stop()
-			late = late || !time.Now().Before(c.deadline)
-			return lost || late && c.killed()
+			// The tenure's clock, unlike that of deadline, runs while the machine is suspended.
+			c.late = c.late || time.Until(t.ValidUntil()) <= n.Kill
+			c.checkDeadline()
+			return lost || c.late && c.killed()
 		case s := <-c.signals:
 			if c.Insistent && (s == syscall.SIGINT || s == syscall.SIGTERM) {
 				if again {

@@ -278,7 +278,6 @@ func underFor(d guard, t Tenure, n Notice, life time.Duration) (lost bool) {
 	const noProcess = 1 << 30 // greater than any process ID on Linux
 	c := &child{
 		cmd: &exec.Cmd{Process: &os.Process{Pid: noProcess}}, done: make(chan struct{}), watchdog: d,
-		deadline: t.ValidUntil(),
 	}
 	time.AfterFunc(life, func() { close(c.done) })
 	return c.Under(t, n)

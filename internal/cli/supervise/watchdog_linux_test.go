@@ -128,6 +128,24 @@ func TestSlowStart(t *testing.T) {
 			t.Error(err)
 		}
 		d.check()
+		if c.late {
+			t.Error("a deadline is said to have been reached")
+		}
+	})
+}
+
+// TestLate checks that a deadline that was reached is remembered even if the tenure was renewed
+// before the watchdog got the next one, as it can be if this process was stopped.
+func TestLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &child{watchdog: &deadlines{t: t}}
+		c.arm(anyChild, &term{until: time.Now().Add(time.Second)}, Notice{})
+		c.watchdog = &deadlines{t: t}
+		time.Sleep(2 * time.Second)
+		c.arm(anyChild, lasting(), Notice{})
+		if !c.late {
+			t.Error("the deadline is not said to have been reached")
+		}
 	})
 }
 
