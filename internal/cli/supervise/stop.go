@@ -44,7 +44,7 @@ type guard interface {
 }
 
 // anyChild stands for all children that this process has started, in place of a process group.
-var anyChild = -os.Getpid()
+const anyChild = 0
 
 // A Supervisor starts programs, and stops them in time.
 type Supervisor struct {
@@ -138,7 +138,7 @@ func (c *child) arm(group int, t Tenure, n Notice) (until time.Time) {
 	return until
 }
 
-// checkDeadline updates late.
+// checkDeadline sets late if the deadline has been reached.
 func (c *child) checkDeadline() {
 	c.late = c.late || !c.deadline.IsZero() && !time.Now().Before(c.deadline)
 }

@@ -4,10 +4,10 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -32,7 +32,7 @@ func startWatchdog(program string) (*watchdog, error) {
 		return nil, err
 	}
 	defer from.Close()
-	args := []string{"leasehold", WatchdogCommand}
+	args := []string{"leasehold", WatchdogCommand, strconv.Itoa(os.Getpid())}
 	for _, pid := range subprocess.Children(os.Getpid()) {
 		args = append(args, strconv.Itoa(pid)) // a shell started it, and then executed this program
 	}
@@ -82,35 +82,34 @@ func (w *watchdog) disarm(group int) {
 // group and its new deadline, in nanoseconds of CLOCK_BOOTTIME. A deadline of 0 removes the group.
 // When the input ends, Watchdog kills all remaining groups and returns.
 //
-// A negative group stands for the children of the process with the opposite number, which must be
-// the parent of this one. They are killed at the deadline, and so is any child that appears later,
-// until a group gets a deadline, the deadline is removed, or the input ends. The arguments list
-// children that are not killed.
+// At the deadline of anyChild, all children of this process's parent are killed, and so is any that
+// appears later, until a group gets a deadline, the deadline is removed, or the input ends. The
+// arguments are the process IDs of the parent and of its children that are not killed.
 func Watchdog(from io.Reader, args []string) {
 	signal.Ignore(passedOn...)
-	spared := map[int]bool{os.Getpid(): true}
+	var pids []int
 	for _, arg := range args {
-		if pid, err := strconv.Atoi(arg); err == nil {
-			spared[pid] = true
-		}
+		pid, _ := strconv.Atoi(arg)
+		pids = append(pids, pid)
 	}
 	watchGroups(from, func(group int) {
 		if group > 0 {
 			_ = syscall.Kill(-group, syscall.SIGKILL)
-		} else {
-			killChildren(-group, spared)
+		} else if len(pids) > 0 {
+			killChildren(pids[0], pids[1:])
 		}
 	})
 }
 
-// killChildren kills the children of the parent process and their process groups, except some.
-func killChildren(parent int, spared map[int]bool) {
+// killChildren kills the children of the parent process, except this process and some others, and
+// their process groups.
+func killChildren(parent int, spared []int) {
 	pids := subprocess.Children(parent)
 	if os.Getppid() != parent {
 		return // it has ended, and another process might have its number
 	}
 	for _, pid := range pids {
-		if !spared[pid] {
+		if pid != os.Getpid() && !slices.Contains(spared, pid) {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it might not have its own group yet
 			_ = syscall.Kill(-pid, syscall.SIGKILL)
 		}
@@ -120,18 +119,28 @@ func killChildren(parent int, spared map[int]bool) {
 func watchGroups(from io.Reader, kill func(group int)) {
 	var waiting sync.WaitGroup
 	timers := make(map[int]*os.File)
+	remove := func(group int) {
+		if timer := timers[group]; timer != nil {
+			_ = timer.Close() // ends its Read
+			delete(timers, group)
+		}
+	}
 	for lines := bufio.NewScanner(from); lines.Scan(); {
 		var group int
 		var at int64
 		_, err := fmt.Sscanf(lines.Text(), "%d %d", &group, &at)
-		if err != nil || group == 0 || group == 1 {
+		if err != nil || group < 0 || group == 1 {
 			continue
 		}
-		if group > 0 && at > 0 { // the program that was being started has a group now
-			maps.DeleteFunc(timers, func(g int, t *os.File) bool { return g < 0 && t.Close() == nil })
+		if at == 0 {
+			remove(group)
+			continue
+		}
+		if group != anyChild {
+			remove(anyChild) // the program that was being started has a group now
 		}
 		timer := timers[group]
-		if timer == nil && at > 0 {
+		if timer == nil {
 			fd, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
 			if err != nil {
 				kill(group) // otherwise nothing would kill it
@@ -140,7 +149,7 @@ func watchGroups(from io.Reader, kill func(group int)) {
 			timer = os.NewFile(uintptr(fd), "timer")
 			timers[group] = timer
 			waiting.Go(func() {
-				for again := true; again; again = group < 0 {
+				for again := true; again; again = group == anyChild {
 					if _, err := timer.Read(make([]byte, 8)); err != nil {
 						return
 					}
@@ -148,22 +157,11 @@ func watchGroups(from io.Reader, kill func(group int)) {
 				}
 			})
 		}
-		if timer == nil {
-			continue
-		}
-		if at == 0 {
-			_ = timer.Close() // ends its Read
-			delete(timers, group)
-			continue
-		}
 		setTimer(timer, at)
 	}
-	for group, timer := range timers {
-		if group > 0 {
-			setTimer(timer, 1)
-		} else {
-			_ = timer.Close() // the kernel kills the children when their parent ends
-		}
+	remove(anyChild) // the kernel kills the children when their parent ends
+	for _, timer := range timers {
+		setTimer(timer, 1)
 	}
 	waiting.Wait()
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"leasehold.dev/internal/cli/app"
+	"leasehold.dev/test/tier"
 )
 
 func TestMain(m *testing.M) {
@@ -26,7 +27,8 @@ func TestMain(m *testing.M) {
 // the test does.
 func startTestWatchdog(t *testing.T, spared ...string) *watchdog {
 	t.Helper()
-	cmd := exec.Command("/proc/self/exe", append([]string{WatchdogCommand}, spared...)...)
+	args := append([]string{WatchdogCommand, strconv.Itoa(os.Getpid())}, spared...)
+	cmd := exec.Command("/proc/self/exe", args...)
 	to, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -62,6 +64,7 @@ func (s stuck) arm(group int, deadline time.Time) {
 // process is stopped before it can tell the watchdog which process group that is. A child that this
 // process inherited survives.
 func TestStoppedAfterStart(t *testing.T) {
+	tier.RealTime(t)
 	inherited := exec.Command("cat")
 	input, err := inherited.StdinPipe()
 	if err != nil {
@@ -81,7 +84,7 @@ func TestStoppedAfterStart(t *testing.T) {
 		Env: os.Environ(), Stdin: strings.NewReader(""), Stdout: out,
 	}}}
 	s.once.Do(func() { s.watchdog = before })
-	children := make(chan *child)
+	children := make(chan *child, 1)
 	go func() {
 		passed := &term{until: time.Now().Add(-time.Hour)}
 		c, err := s.Start(passed, Notice{}, s.Stdin, []string{"sleep", "1000"}, nil)
@@ -138,9 +141,8 @@ func TestSlowStart(t *testing.T) {
 // before the watchdog got the next one, as it can be if this process was stopped.
 func TestLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &child{watchdog: &deadlines{t: t}}
+		c := &child{watchdog: (*watchdog)(nil)}
 		c.arm(anyChild, &term{until: time.Now().Add(time.Second)}, Notice{})
-		c.watchdog = &deadlines{t: t}
 		time.Sleep(2 * time.Second)
 		c.arm(anyChild, lasting(), Notice{})
 		if !c.late {
@@ -149,46 +151,58 @@ func TestLate(t *testing.T) {
 	})
 }
 
+// watched starts a watchdog in this process. The function end ends its input and returns the groups
+// that were killed and not yet received.
+func watched(t *testing.T) (w *watchdog, killed <-chan int, end func() []int) {
+	t.Helper()
+	from, to := io.Pipe()
+	kills := make(chan int, 100)
+	go func() {
+		defer close(kills)
+		watchGroups(from, func(group int) { kills <- group })
+	}()
+	return &watchdog{to}, kills, func() (rest []int) {
+		if err := to.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for g := range kills {
+			rest = append(rest, g)
+		}
+		slices.Sort(rest)
+		return rest
+	}
+}
+
 // TestStartedProgramHasGroup checks that the deadline for all children is removed when a group gets
 // one, since the message that removes it can be lost.
 func TestStartedProgramHasGroup(t *testing.T) {
-	from, to := io.Pipe()
-	killed := make(chan int, 100)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		watchGroups(from, func(group int) { killed <- group })
-	}()
-	w := &watchdog{to}
+	tier.RealTime(t)
+	w, killed, end := watched(t)
 	w.arm(anyChild, time.Now().Add(-time.Hour))
 	if g := <-killed; g != anyChild {
 		t.Errorf("group %d is killed, want all children", g)
 	}
 	w.arm(11, time.Now().Add(time.Hour))
-	w.arm(12, time.Now().Add(time.Second/4)) // the watchdog has read the preceding line
+	w.disarm(12) // once this line is being read, the preceding one has taken effect
+	for len(killed) > 0 {
+		<-killed
+	}
+	w.arm(13, time.Now().Add(time.Second/4))
 	late := 0
-	for g := <-killed; g != 12; g = <-killed {
+	for g := <-killed; g != 13; g = <-killed {
 		late++
 	}
 	if late > 1 { // one was perhaps under way
 		t.Errorf("all children are killed %d more times", late)
 	}
-	_ = to.Close()
-	<-done
+	end()
 }
 
 // TestWatchdog checks that a process group is killed at its deadline, or when the input ends,
 // unless the watchdog was told to forget it. All deadlines are in the past or in the distant
 // future.
 func TestWatchdog(t *testing.T) {
-	from, to := io.Pipe()
-	killed := make(chan int, 10)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		watchGroups(from, func(group int) { killed <- group })
-	}()
-	w := &watchdog{to}
+	w, killed, end := watched(t)
 	far := time.Now().Add(time.Hour)
 	w.arm(11, far)
 	w.arm(12, far)
@@ -204,19 +218,7 @@ func TestWatchdog(t *testing.T) {
 		t.Errorf("group %d is killed, want 14", g)
 	}
 	w.arm(15, far)
-	if err := to.Close(); err != nil {
-		t.Fatal(err)
-	}
-	<-done
-	close(killed)
-	rest := slices.Sorted(func(yield func(int) bool) {
-		for g := range killed {
-			if !yield(g) {
-				return
-			}
-		}
-	})
-	if want := []int{13, 15}; !slices.Equal(rest, want) {
+	if rest, want := end(), []int{13, 15}; !slices.Equal(rest, want) {
 		t.Errorf("groups %v are killed at the end, want %v", rest, want)
 	}
 }
