@@ -216,7 +216,7 @@ func (r *running) gather(t *testing.T, name string) map[string]float64 {
 }
 
 // tenant creates a user, limits it to a number of leases (has), and grants it that many. It then
-// attempts a number of further grants (refused), all of which must fail.
+// attempts more grants (refused is their number), all of which must fail.
 func (r *running) tenant(t *testing.T, user string, has, refused int) {
 	t.Helper()
 	r.asRoot(t, &fsm.UserAdd{Name: user, NoPassword: true})

@@ -50,7 +50,7 @@ const (
 	Contradicted Code = "CONTRADICTED"
 	// NotApplicable means that members running this release cannot apply an entry in the log.
 	NotApplicable Code = "ENTRY_NOT_APPLICABLE"
-	// Damaged means that the data differs from what was written.
+	// Damaged means that the data on disk is not the data that was written.
 	Damaged Code = "DAMAGED"
 	// HalfRestored means that a restore into the directory was interrupted.
 	HalfRestored Code = "HALF_RESTORED"

@@ -478,7 +478,7 @@ func FuzzServer(f *testing.F) {
 	})
 }
 
-// mute is like given, but discards what is written to it.
+// mute is a given connection that discards everything written to it.
 type mute struct{ given }
 
 func (*mute) Write(b []byte) (int, error) { return len(b), nil }

@@ -85,7 +85,7 @@ func TestBadSnapshots(t *testing.T) {
 		"session 0":          {these(sessionRecord(0, 0)), "session"},
 		"user of no session": {these(user), "without a session"},
 		"two users":          {these(sessionRecord(1, 0), user, user), "invalid session user"},
-		"no user":            {these(sessionRecord(1, 0), nobody), "invalid session user"},
+		"unnamed user":       {these(sessionRecord(1, 0), nobody), "invalid session user"},
 		"user of an answer":  {these(sessionRecord(1, 0), answerRecord(1), user), "invalid session user"},
 		"an answer twice": {
 			these(sessionRecord(1, 0), answerRecord(1), answerRecord(1)), "invalid session answer",

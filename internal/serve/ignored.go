@@ -13,7 +13,7 @@ type ignoredFlag struct {
 
 // Reasons shared by several flags.
 const (
-	noDiscovery = "members are listed in --initial-cluster; there is no discovery"
+	noDiscovery = "discovery is not supported; list the members in --initial-cluster"
 	noBolt      = "there is no bbolt database"
 	otherTraces = "set OTEL_EXPORTER_OTLP_ENDPOINT and the other OpenTelemetry variables instead"
 	noRotation  = "log files are not rotated; use a tool such as logrotate"

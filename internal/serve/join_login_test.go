@@ -13,7 +13,7 @@ import (
 
 // TestJoinWithUsers checks that a member that logs in as root can join, with one command, a cluster
 // that has users. It can log in as any user if root has added the member before. Otherwise the
-// error says what is missing.
+// error says what is wrong.
 func TestJoinWithUsers(t *testing.T) {
 	tier.Campaign(t)
 	addr := servers.MustFreeAddr()

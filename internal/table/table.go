@@ -10,7 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"charm.land/lipgloss/v2"
+	"github.com/charmbracelet/x/ansi"
 )
 
 // Write draws a table. In a heading, an underscore becomes a space. In a cell, a line break begins
@@ -23,12 +23,12 @@ func Write(w io.Writer, head []string, rows [][]string) error {
 	widths := make([]int, len(head))
 	var lines [][]string // lines of the rows, split where a cell has a line break
 	for i, t := range titles {
-		widths[i] = lipgloss.Width(t)
+		widths[i] = ansi.StringWidth(t)
 	}
 	for _, row := range rows {
 		for _, line := range split(row, len(head)) {
 			for i, cell := range line {
-				widths[i] = max(widths[i], lipgloss.Width(cell))
+				widths[i] = max(widths[i], ansi.StringWidth(cell))
 			}
 			lines = append(lines, line)
 		}
@@ -36,8 +36,8 @@ func Write(w io.Writer, head []string, rows [][]string) error {
 	var b strings.Builder
 	rule(&b, widths, "┌┬┐")
 	for i, t := range titles {
-		left := (widths[i] - lipgloss.Width(t)) / 2
-		cell(&b, left, t, widths[i]-lipgloss.Width(t)-left)
+		left := (widths[i] - ansi.StringWidth(t)) / 2
+		cell(&b, left, t, widths[i]-ansi.StringWidth(t)-left)
 	}
 	b.WriteString("│\n")
 	if len(lines) > 0 {
@@ -45,7 +45,7 @@ func Write(w io.Writer, head []string, rows [][]string) error {
 	}
 	for _, line := range lines {
 		for i, text := range line {
-			cell(&b, widths[i]-lipgloss.Width(text), text, 0)
+			cell(&b, widths[i]-ansi.StringWidth(text), text, 0)
 		}
 		b.WriteString("│\n")
 	}

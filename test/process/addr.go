@@ -26,7 +26,7 @@ var blocks struct {
 // including this one, has returned before. This matters because packages are tested in parallel,
 // and a port has no listener while its member is down. The port is below the range that the kernel
 // uses for outgoing connections, so no connection takes it before its server starts. It panics if
-// there is no such address.
+// no such address is available.
 func MustFreeAddr() string {
 	blocks.mu.Lock()
 	defer blocks.mu.Unlock()

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"leasehold.dev/internal/backoff"
 )
 
 // Like TCP, a dial sends a SYN again if it gets no response. It gives up after a number of SYNs and
@@ -209,7 +211,7 @@ func (n *Network) dial(ctx context.Context, m *Machine, at string) (net.Conn, er
 	m.Gate()
 	where := n.machineAt(m, at)
 	for range maxSYNs {
-		if n.pass(ctx, m, where) && n.pass(ctx, where, m) && ctx.Err() == nil {
+		if n.pass(ctx, m, where) && n.pass(ctx, where, m) {
 			c, waits := n.connect(m, at)
 			if c != nil {
 				return c, nil
@@ -218,7 +220,7 @@ func (n *Network) dial(ctx context.Context, m *Machine, at string) (net.Conn, er
 				return nil, opError("dial", at, syscall.ECONNREFUSED)
 			}
 		}
-		if !sleep(ctx, retransmit) {
+		if !backoff.Sleep(ctx, retransmit) {
 			return nil, opError("dial", at, ctx.Err())
 		}
 	}
@@ -278,19 +280,7 @@ func (n *Network) sourceLocked(m *Machine, at string) net.Addr {
 
 // pass waits for the travel time of one packet, and reports whether it arrives.
 func (n *Network) pass(ctx context.Context, from, to *Machine) bool {
-	return sleep(ctx, n.delay(from, to)) && n.open(from, to) && !to.silent.Load()
-}
-
-// sleep reports whether it has slept for d. If ctx ends first, it has not.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return backoff.Sleep(ctx, n.delay(from, to)) && n.open(from, to) && !to.silent.Load()
 }
 
 func (n *Network) half(from, to *Machine) *half {

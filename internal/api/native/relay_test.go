@@ -48,8 +48,8 @@ func (n *roundsNode) RenewAll(r *replica.Renewals) error {
 func (n *roundsNode) EndKeeper(replica.Keeper) {}
 
 // TestRounds checks that a round that exceeds the relay's limits, or that the core rejects, has an
-// outcome without groups. But if the core rejects a round in which leases leave their groups, there
-// is no outcome, so that the relay ends its groups and no leave is lost.
+// outcome without groups. But a round in which leases leave their groups gets no
+// outcome if the core rejects it: the relay then ends its groups, so no leave is lost.
 func TestRounds(t *testing.T) {
 	const leaves, groups = holder.MaxLeave, replica.MaxGroups
 	for name, x := range map[string]struct {
