@@ -26,7 +26,7 @@ var ignored = []ignoredFlag{
 	{name: "wal-dir", why: "the log is in --data-dir"},
 	{
 		name: "initial-election-tick-advance", def: "true", isBool: true,
-		why: "a starting member looks for the leader before it starts an election",
+		why: "a starting member finds the leader before it would start an election",
 	},
 	{name: "max-snapshots", def: "5", why: "one snapshot is kept"},
 	{name: "max-wals", def: "5", why: "the log is truncated after every snapshot"},

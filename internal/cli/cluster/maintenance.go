@@ -111,7 +111,7 @@ func (a commands) downgradeCommand() *cobra.Command {
 		to("enable", "Start a downgrade", 1, clientv3.DowngradeEnable),
 		to("cancel", "Cancel the current downgrade", 0, clientv3.DowngradeCancel))
 	cmd.Long = `Return the cluster to the version of an earlier release, or keep it at its current
-version while members are upgraded, until the downgrade is cancelled.`
+version while members are upgraded, until the downgrade is canceled.`
 	return cmd
 }
 

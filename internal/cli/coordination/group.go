@@ -241,7 +241,7 @@ func (a commands) groupSwitch() app.Command {
 its role when it receives the request; if it is dead or does not respond, the role becomes free
 when its lease ends. No other node can take the role in the meantime.
 
-The request remains in effect after --wait has elapsed. It is cancelled when the node goes down.`,
+The request remains in effect after --wait has elapsed. It is canceled when the node goes down.`,
 		Example: "group switch db host-2 --wait 1m", Min: 2, Max: 2,
 		Flags: func(fs *pflag.FlagSet) {
 			fs.DurationVar(&w.wait, "wait", 0, "how long to wait for the switch (default: forever)")
