@@ -273,6 +273,34 @@ func TestRenewedTenure(t *testing.T) {
 	}
 }
 
+// TestKilledDuringSuspend checks that a program counts as lost if it was killed at a time when its
+// tenure had ended, even if this process's monotonic clock has not reached the deadline, as after a
+// suspend of the machine. Otherwise, a killed program is not lost.
+func TestKilledDuringSuspend(t *testing.T) {
+	tier.RealTime(t)
+	killed := exec.Command("sh", "-c", "kill -9 $$")
+	if err := killed.Run(); err == nil {
+		t.Fatal("the program was not killed")
+	}
+	for _, ended := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			tenure := &term{until: time.Now().Add(time.Hour), ctx: t.Context()}
+			c := &child{cmd: killed, done: make(chan struct{}), watchdog: (*watchdog)(nil)}
+			time.AfterFunc(time.Second, func() {
+				if ended {
+					tenure.mu.Lock()
+					tenure.until = time.Now()
+					tenure.mu.Unlock()
+				}
+				close(c.done)
+			})
+			if lost := c.Under(tenure, Notice{}); lost != ended {
+				t.Errorf("the tenure has ended: %v, but lost is %v", ended, lost)
+			}
+		})
+	}
+}
+
 // underFor calls under for a command that exits on its own after some time.
 func underFor(d guard, t Tenure, n Notice, life time.Duration) (lost bool) {
 	const noProcess = 1 << 30 // greater than any process ID on Linux
