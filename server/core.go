@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -126,6 +127,9 @@ func (c *core) run(ctx context.Context) error {
 			c.stop()
 			return nil
 		case <-c.inbox.wake:
+			// The first request wakes the core. Goroutines that are ready to run may be about to add
+			// more, and a step that serves them all costs little more than a step for one.
+			runtime.Gosched()
 		case <-timer.C:
 		}
 		wait, err := c.step()

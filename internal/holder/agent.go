@@ -278,6 +278,15 @@ func (a *Agent[H, R]) part(id lease.ID) *kept[H, R] {
 	return k
 }
 
+// groupIDs returns the IDs of the groups in order. A leader resets its agent, which has no groups,
+// in each step of the core, so that case must not allocate.
+func (a *Agent[H, R]) groupIDs() []lease.GroupID {
+	if len(a.groups) == 0 {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(a.groups))
+}
+
 // Next returns the round to send now. ok is false if a round is already in flight, or if there is
 // nothing to send.
 func (a *Agent[H, R]) Next(now instant) (r Round, ok bool) {
@@ -288,7 +297,7 @@ func (a *Agent[H, R]) Next(now instant) (r Round, ok bool) {
 	if a.dropSilent(now); !a.Waits() {
 		return Round{}, false
 	}
-	for _, id := range slices.Sorted(maps.Keys(a.groups)) {
+	for _, id := range a.groupIDs() {
 		if g := a.groups[id]; len(g.next) > 0 {
 			g.asked, g.next = g.next, nil
 			r.Renew = append(r.Renew, id)
@@ -317,7 +326,7 @@ func (a *Agent[H, R]) dropSilent(now instant) {
 	if at, ok := a.SilentAt(); !ok || at > now {
 		return
 	}
-	for _, id := range slices.Sorted(maps.Keys(a.groups)) {
+	for _, id := range a.groupIDs() {
 		g := a.groups[id]
 		for e := g.leases.Front(); e != nil && len(a.leave) < MaxLeave; e = g.leases.Front() {
 			k := e.Value.(*kept[H, R])
@@ -374,7 +383,7 @@ func (a *Agent[H, R]) Answered(number uint64, groups []RenewedGroup) (out []Answ
 		}
 		g.asked = nil
 	}
-	for _, id := range slices.Sorted(maps.Keys(a.groups)) {
+	for _, id := range a.groupIDs() {
 		if g := a.groups[id]; len(g.asked) > 0 { // the answer does not list the group
 			out = a.dissolve(g, out)
 		} else if g.leases.Len() == 0 && len(g.next) == 0 {
@@ -400,7 +409,7 @@ func (a *Agent[H, R]) dissolve(g *agentGroup[H, R], out []Answer[R]) []Answer[R]
 // Reset ends all groups, because a round timed out or the lessor has changed. It returns a failed
 // answer for every request that has no outcome yet.
 func (a *Agent[H, R]) Reset() (out []Answer[R]) {
-	for _, id := range slices.Sorted(maps.Keys(a.groups)) {
+	for _, id := range a.groupIDs() {
 		for _, n := range slices.Concat(a.groups[id].asked, a.groups[id].next) {
 			out = append(out, Answer[R]{ID: n.id, Of: n.of})
 		}
