@@ -42,7 +42,10 @@ type node struct {
 	alarmed  atomic.Bool
 	short    chan struct{}   // capacity 1; signals that a command exceeded the quota
 	expelled <-chan struct{} // Done channel of Server.expelled
-	calls    sync.Pool       // contains *call
+	// ended is closed when the core has stopped or the member was expelled. One channel for both
+	// makes each wait cheaper.
+	ended <-chan struct{}
+	calls sync.Pool // contains *call
 }
 
 var _ etcd.Node = served{}
@@ -106,8 +109,7 @@ func (n *node) wait(ctx context.Context, c *call) (err error) {
 		return ctx.Err()
 	case <-c.timer.C:
 		return n.late(ctx, c, rest, caches)
-	case <-n.stopped:
-	case <-n.expelled:
+	case <-n.ended:
 	}
 	return n.atEnd(c)
 }
@@ -129,8 +131,7 @@ func (n *node) late(ctx context.Context, c *call, rest time.Duration, caches lea
 		return ctx.Err()
 	case <-c.timer.C:
 		return api.Timeout(caches)
-	case <-n.stopped:
-	case <-n.expelled:
+	case <-n.ended:
 	}
 	return n.atEnd(c)
 }

@@ -14,7 +14,7 @@ import (
 func TestLastAnswerCounts(t *testing.T) {
 	stopped := make(chan struct{})
 	close(stopped)
-	n := &node{core: &core{stopped: stopped}}
+	n := &node{core: &core{}, ended: stopped}
 	for range 100 { // select chooses randomly among ready channels
 		c := &call{done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
 		c.done <- struct{}{}
@@ -31,7 +31,7 @@ func TestExpelled(t *testing.T) {
 	close(expelled)
 	n := &node{
 		core:   &core{inbox: newInbox(), writer: &writer{}},
-		member: 7, expelled: expelled,
+		member: 7, expelled: expelled, ended: expelled,
 	}
 	n.view.Store(fsm.New(fsm.Config{}).View())
 	if _, err := n.Propose(t.Context(), &fsm.RemoveMember{ID: 7}); err != nil {

@@ -62,6 +62,7 @@ type Server struct {
 	ready    chan struct{}
 	// expelled ends when other members report that this one must stop. Its cause is the reason.
 	expelled context.Context
+	endWaits context.CancelFunc // called when the core has stopped; ends waits for its answers
 	once     sync.Once
 }
 
@@ -103,7 +104,9 @@ func newServer(cfg Config) (*Server, error) {
 		cfg: cfg, core: c, peers: c.peers, peerTLS: accept, limits: limits, panics: panics,
 		ready: make(chan struct{}), expelled: expelled,
 	}
-	if s.node, err = newNode(cfg, c, expelled.Done()); err == nil {
+	ended, end := context.WithCancel(expelled)
+	s.endWaits = end
+	if s.node, err = newNode(cfg, c, expelled.Done(), ended.Done()); err == nil {
 		s.logins, err = newLogins(cfg, s.node)
 	}
 	if err == nil {
@@ -118,7 +121,7 @@ func newServer(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-func newNode(cfg Config, c *core, expelled <-chan struct{}) (*node, error) {
+func newNode(cfg Config, c *core, expelled, ended <-chan struct{}) (*node, error) {
 	id, _ := c.disk.Identity()
 	k, err := newKeeper(cfg, c, id)
 	if err != nil {
@@ -129,7 +132,7 @@ func newNode(cfg Config, c *core, expelled <-chan struct{}) (*node, error) {
 		limits: api.NewRateLimiter(
 			func() *access.State { return c.View().Access }, cfg.Access.MetricsPrincipals,
 		),
-		short: make(chan struct{}, 1), expelled: expelled,
+		short: make(chan struct{}, 1), expelled: expelled, ended: ended,
 	}, nil
 }
 
@@ -301,7 +304,11 @@ func (s *Server) run(ctx context.Context) error {
 	defer stopWriter()
 
 	g.start(fail, func() error { return s.core.writer.run(writerCtx) })
-	g.start(fail, func() error { defer close(s.core.stopped); return s.core.run(coreCtx) })
+	g.start(fail, func() error {
+		defer s.endWaits()
+		defer close(s.core.stopped)
+		return s.core.run(coreCtx)
+	})
 	g.start(fail, func() error { _ = s.core.hub.Run(coreCtx); return nil })
 	g.start(fail, func() error { s.core.news.run(coreCtx); return nil })
 	peerMux := listen.NewMux(listen.MuxOptions{Logger: s.cfg.Logger})
