@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"net"
+	"sync"
 
 	"golang.org/x/net/http2"
 )
@@ -11,19 +12,25 @@ import (
 const (
 	frameHead   = 9 // bytes before the payload
 	prefaceSize = len(http2.ClientPreface)
+	largeRead   = 16 << 10
 )
+
+var largeReads = sync.Pool{New: func() any { return new([largeRead]byte) }}
 
 // frames reads an HTTP/2 connection and tracks the frames that gRPC receives. gRPC must read
 // without a buffer of its own, so that a call's headers are the last thing tracked when gRPC calls
-// its tap handle. The buffer here is for frame headers and small frames. It is small because most
-// connections are idle. Large payloads go directly to gRPC's buffer.
+// its tap handle. The buffers here are for frame headers and small frames. Most connections are
+// idle, so a connection waits for data with a small buffer, and borrows a large one while data
+// arrives faster than that. Large payloads go directly to gRPC's buffer.
 type frames struct {
 	conn   net.Conn
 	sender *sender
 	pace   *pace
 
-	buffer [512]byte
-	rest   []byte // part of buffer that has been read but not returned yet
+	small [512]byte
+	large *[largeRead]byte // borrowed from largeReads; nil if data arrives slowly
+	more  bool             // whether the last read filled its buffer
+	rest  []byte           // part of a buffer that has been read but not returned yet
 
 	skip int // remaining bytes of the preface or of an irrelevant payload
 	head [frameHead]byte
@@ -42,11 +49,10 @@ func (f *frames) Read(p []byte) (n int, err error) {
 		if err := f.sender.wait(context.Background()); err != nil {
 			return 0, err
 		}
-		if len(p) >= len(f.buffer) {
+		if len(p) >= len(f.small) {
 			n, err = f.conn.Read(p)
 		} else {
-			n, err = f.conn.Read(f.buffer[:])
-			f.rest = f.buffer[:n]
+			n, err = f.fill()
 		}
 		if n == 0 {
 			return 0, err // if bytes were read as well, the next read returns the error again
@@ -67,6 +73,24 @@ func (f *frames) Read(p []byte) (n int, err error) {
 		f.pace.wait()
 	}
 	return n, nil
+}
+
+// fill reads into a buffer: the large one if the last read filled its buffer.
+func (f *frames) fill() (n int, err error) {
+	switch {
+	case f.more && f.large == nil:
+		f.large = largeReads.Get().(*[largeRead]byte)
+	case !f.more && f.large != nil:
+		largeReads.Put(f.large)
+		f.large = nil
+	}
+	buffer := f.small[:]
+	if f.large != nil {
+		buffer = f.large[:]
+	}
+	n, err = f.conn.Read(buffer)
+	f.rest, f.more = buffer[:n], n == len(buffer)
+	return n, err
 }
 
 // note tracks the frames in b. If it returns an error, the connection ends.
