@@ -7,14 +7,15 @@ import (
 
 	"leasehold.dev/internal/audit"
 	"leasehold.dev/internal/intercept"
+	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/member/authn"
 	"leasehold.dev/internal/member/metrics"
 	"leasehold.dev/internal/member/timing"
 )
 
-// calls is the interceptor for all unary calls. There is only one, because each interceptor in a
-// chain costs every call a closure, even if the interceptor's feature is disabled.
+// calls is the interceptor for all unary calls.
 type calls struct {
+	panics   *listen.Panics
 	tracer   *timing.Tracer
 	rpcs     *metrics.Calls
 	node     *node
@@ -43,10 +44,11 @@ func (c *calls) unary(
 
 // enter calls next on three conditions: this member belongs to the cluster named by the call, it
 // has the cluster's state, and the logins and the rate limit accept the caller. The audit log
-// records calls rejected by the rate limit, and rejected logins.
+// records calls rejected by the rate limit, and rejected logins. A panic becomes an error.
 func (c *calls) enter(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
-) (any, error) {
+) (_ any, err error) {
+	defer c.panics.End(info.FullMethod, &err)
 	if err := c.node.checkCluster(ctx); err != nil {
 		return nil, err
 	}

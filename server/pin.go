@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"leasehold.dev/internal/intercept"
+	"leasehold.dev/internal/listen"
 )
 
 // keyCluster is the header where a client of any API can name the cluster that it expects, in
@@ -30,7 +31,7 @@ func (n *node) checkStreamCluster(
 
 // checkCluster returns an error if a call names another cluster.
 func (n *node) checkCluster(ctx context.Context) error {
-	texts := metadata.ValueFromIncomingContext(ctx, keyCluster)
+	texts := listen.Header(ctx, keyCluster)
 	if len(texts) == 0 {
 		return nil
 	}

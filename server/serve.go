@@ -258,19 +258,19 @@ func (s *Server) apiOptions(stop <-chan struct{}) etcd.Options {
 	return out
 }
 
-// interceptors returns the interceptors for all calls, outermost first.
+// interceptors returns the interceptor for unary calls and those for streams, outermost first.
 func (s *Server) interceptors() (
-	unary []grpc.UnaryServerInterceptor, streams []intercept.Stream,
+	unary grpc.UnaryServerInterceptor, streams []intercept.Stream,
 ) {
 	c := &calls{
-		tracer: s.core.tracer, rpcs: s.core.metrics.Calls, node: s.node, entrance: s.entrance,
-		logins: s.logins, audit: s.audit, limits: rateLimit{s.node.limits},
+		panics: s.panics, tracer: s.core.tracer, rpcs: s.core.metrics.Calls, node: s.node,
+		entrance: s.entrance, logins: s.logins, audit: s.audit, limits: rateLimit{s.node.limits},
 	}
 	streams = []intercept.Stream{c.rpcs.Stream, c.node.checkStreamCluster, c.entrance.stream, c.known}
 	if s.audit != nil {
 		streams = append(streams, s.audit.Stream)
 	}
-	return []grpc.UnaryServerInterceptor{c.unary}, append(streams, c.limits.stream)
+	return c.unary, append(streams, c.limits.stream)
 }
 
 // nativeOptions returns the options for leasehold.v1, based on etcd's options.

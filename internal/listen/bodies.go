@@ -21,13 +21,12 @@ func (all *Requests) GRPC(h *grpc.Server) http.Handler {
 		defer cancel(nil)
 		b := all.body(w, r, cancel)
 		defer b.Done()
-		ctx = b.sender.open(ctx)
-		b.in = requestOf(ctx)
-		if err := b.sender.wait(ctx); b.in.refused == nil {
+		b.in = b.sender.open(ctx)
+		if err := b.sender.wait(b.in); b.in.refused == nil {
 			b.in.refused = err
 		}
 		b.in.room = make(chan struct{}, 1)
-		r = r.WithContext(ctx)
+		r = r.WithContext(b.in)
 		r.Body = b
 		h.ServeHTTP(w, r)
 	})
@@ -64,7 +63,7 @@ func (all *Requests) Body(
 	w http.ResponseWriter, r *http.Request, end func(why error),
 ) (*Body, error) {
 	b := all.body(w, r, end)
-	b.in = &incoming{sender: b.sender, ctx: r.Context()}
+	b.in = &incoming{sender: b.sender, Context: r.Context()}
 	b.sender.calls[0] = b.in
 	if err := b.enter(r, false); err != nil {
 		b.Done()
@@ -181,10 +180,10 @@ func (b *Body) Close() error {
 
 // Read implements io.Reader.
 func (b *Body) Read(p []byte) (int, error) {
-	if err := b.sender.wait(b.in.ctx); err != nil {
+	if err := b.sender.wait(b.in); err != nil {
 		return 0, err
 	}
-	if err := b.wait(b.in.ctx); err != nil {
+	if err := b.wait(b.in); err != nil {
 		return 0, err
 	}
 	n, err := b.ReadCloser.Read(p)

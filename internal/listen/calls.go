@@ -73,25 +73,43 @@ func RoomFor(ctx context.Context, keys int64) error {
 	return c.making.await(ctx)
 }
 
-// Unary is a grpc.UnaryServerInterceptor. It must be the outermost one.
-func (all *Answers) Unary(
-	ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
-) (any, error) {
+// Unary returns an interceptor for unary calls. It must be the outermost one, except for that of
+// [Requests]. inner, which may be nil, runs inside it.
+func (all *Answers) Unary(inner grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
+	return func(
+		ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+	) (any, error) {
+		ctx, c := all.unary(ctx)
+		if err := c.account.enter(2 * all.mostOpen); err != nil {
+			return nil, err
+		}
+		defer c.leave()
+		resp, err := within(inner, ctx, req, info, next)
+		if err != nil {
+			return nil, err
+		}
+		if c.count(sizeOf(resp)) != nil {
+			return nil, errUnread
+		}
+		c.message = resp
+		return c, nil
+	}
+}
+
+// unary returns a unary call, and the context that leads to it.
+func (all *Answers) unary(ctx context.Context) (context.Context, *call) {
+	if in := requestOf(ctx); in != nil && in.account != nil && in.account.all == all {
+		in.answer = call{Context: ctx, account: in.account}
+		return ctx, &in.answer
+	}
 	c := new(all.call(ctx))
-	if err := c.account.enter(2 * all.mostOpen); err != nil {
-		return nil, err
-	}
-	defer c.account.leave()
-	defer func() { c.making.release() }()
-	resp, err := next(c, req)
-	if err != nil {
-		return nil, err
-	}
-	if c.count(sizeOf(resp)) != nil {
-		return nil, errUnread
-	}
-	c.message = resp
-	return c, nil
+	return c, c
+}
+
+// leave records that a unary call has ended.
+func (c *call) leave() {
+	c.making.release()
+	c.account.leave()
 }
 
 // count counts the response of a unary call. It waits until there is room.

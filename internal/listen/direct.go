@@ -15,8 +15,8 @@ func (all *Requests) Stream(
 	ctx context.Context, from string, end func(),
 ) (context.Context, direct.Account, error) {
 	s := all.sender(from, func(error) { end() })
-	in := &incoming{sender: s, isStream: true, isReading: true}
-	in.ctx = context.WithValue(ctx, incomingKey{}, in)
+	in := &incoming{Context: ctx, sender: s, isStream: true}
+	in.isReading.Store(true)
 	if err := s.admit(ctx); err != nil {
 		s.close()
 		return nil, nil, err
@@ -27,14 +27,14 @@ func (all *Requests) Stream(
 	if !s.known.Load() {
 		s.lookLocked() // waits for the first message
 	}
-	return in.ctx, directAccount{in}, nil
+	return in, directAccount{in}, nil
 }
 
 // directAccount implements direct.Account.
 type directAccount struct{ in *incoming }
 
 // Wait implements direct.Account.
-func (a directAccount) Wait() error { return a.in.sender.wait(a.in.ctx) }
+func (a directAccount) Wait() error { return a.in.sender.wait(a.in) }
 
 // Came implements direct.Account.
 func (a directAccount) Came() {
@@ -51,28 +51,31 @@ func (a directAccount) Came() {
 // Hold implements direct.Account.
 func (a directAccount) Hold(bytes int) (release func(), err error) {
 	cost := frameCost(bytes)
-	a.count(cost)
-	if err := a.in.sender.check(); err != nil {
+	tooMuch := a.count(cost)
+	if err := a.in.sender.check(tooMuch); err != nil {
 		return nil, status.Error(codes.ResourceExhausted, "leasehold: "+err.Error())
 	}
 	return func() { a.count(-cost) }, nil
 }
 
-func (a directAccount) count(cost int64) {
+// count adds a number of bytes, which can be negative, and reports whether the sender now holds too
+// many.
+func (a directAccount) count(cost int64) (tooMuch bool) {
 	s := a.in.sender
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.gone {
-		return
+		return false
 	}
 	if a.in.begun == 0 {
-		a.in.beats = 0
+		a.in.beats.Store(0)
 	}
 	a.in.begun += cost
 	s.addLocked(cost)
 	if a.in.begun > 0 {
 		s.lookLocked()
 	}
+	return s.holdsTooMuchLocked()
 }
 
 // Close implements direct.Account.

@@ -143,7 +143,7 @@ func (f *frames) begin() error {
 	stream := binary.BigEndian.Uint32(f.head[5:]) &^ (1 << 31)
 	switch kind {
 	case http2.FrameHeaders:
-		f.sender.begins(stream)
+		f.sender.newest = stream
 		f.opened++
 	case http2.FrameRSTStream:
 		f.sender.resets++

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/tap"
 )
 
@@ -120,21 +121,25 @@ type sender struct {
 	site  *site
 	known atomic.Bool // whether it is no longer a stranger
 	done  chan struct{}
-	// The number of calls and messages begun, and the number of calls reset, since the last wait.
-	// Only the reading goroutine uses these fields.
+	// Only the reading goroutine uses these fields: the number of calls and messages begun, and the
+	// number of calls reset, since the last wait; and the stream of the latest headers.
 	opens, resets int
+	newest        uint32
+	// marked reports whether MarkLoggedIn has nothing left to do.
+	marked atomic.Bool
 
 	// end is called once, if the sender holds too many bytes or is too slow.
 	end func(why error)
 
-	mu     sync.Mutex
-	calls  map[uint32]*incoming // calls whose request can continue, by stream
-	lived  int                  // number of calls left when ended calls were last removed
-	newest uint32               // stream of the latest headers
-	held   int64
-	since  time.Time   // when it last began to hold any bytes
-	timer  *time.Timer // nil unless a request is incomplete, or was recently
-	gone   bool
+	mu    sync.Mutex
+	calls map[uint32]*incoming // calls whose request can continue, by stream
+	lived int                  // number of calls left when ended calls were last removed
+	held  int64
+	since time.Time   // when it last began to hold any bytes
+	timer *time.Timer // nil unless a request is incomplete, or was recently
+	// looking reports whether timer is set. It changes only while mu is locked.
+	looking atomic.Bool
+	gone    bool
 
 	calling map[*entry]struct{} // a stranger's calls in progress; guarded by all.mu
 }
@@ -164,24 +169,28 @@ func (s *sender) most() int64 {
 	return s.all.mostStranger
 }
 
-// incoming is the request of one call. Most fields are guarded by the sender's mu.
+// incoming is a call and its request. It is also the context of a gRPC call, so that a call needs
+// only one allocation here. Most fields are guarded by the sender's mu.
 type incoming struct {
+	context.Context
 	sender *sender
 	stream uint32
-	ctx    context.Context // context of the call
+	header metadata.MD // headers of a gRPC call; must not be changed
 	// refused is the error if the call has been rejected.
 	refused error
+	account *account // of the connection's responses; nil if they are not counted
+	answer  call     // response of a unary call
 
-	head      [5]byte // header of a message
-	got       int     // number of bytes in head
-	left      int64   // bytes of the message, after its head, that have not arrived
-	begun     int64   // cost of the incomplete message
-	whole     int64   // number of complete messages that have not been consumed
-	cost      int64   // cost of those messages
-	isStream  bool    // the call has begun, and consumes successive messages
-	isReading bool    // the call is waiting for a message
-	spoke     bool    // a complete message has arrived
-	beats     int     // beats since it began to wait for the client
+	head      [5]byte      // header of a message
+	got       int          // number of bytes in head
+	left      int64        // bytes of the message, after its head, that have not arrived
+	begun     int64        // cost of the incomplete message
+	whole     int64        // number of complete messages that have not been consumed
+	cost      int64        // cost of those messages
+	isStream  bool         // the call has begun, and consumes successive messages
+	spoke     bool         // a complete message has arrived
+	isReading atomic.Bool  // the call is waiting for a message
+	beats     atomic.Int64 // beats since it began to wait for the client
 	// room, if not nil, receives a token when a message has been consumed.
 	room chan struct{}
 }
@@ -201,42 +210,58 @@ func frameCost(n int) int64 {
 }
 
 // Options returns the options for a server whose connections use [Credentials] with these Requests.
-func (all *Requests) Options() []grpc.ServerOption {
+// They include the interceptor for unary calls, with inner inside it, because a second one in a
+// chain would cost every call a closure. The argument may be nil.
+func (all *Requests) Options(inner grpc.UnaryServerInterceptor) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.InTapHandle(all.tap),
 		grpc.ReadBufferSize(0), // frames must see the bytes before gRPC buffers them
-		grpc.ChainUnaryInterceptor(all.unary),
+		grpc.UnaryInterceptor(unary(inner)),
 		grpc.ChainStreamInterceptor(all.stream),
 	}
 }
 
 // gRPC calls tap after it has read the headers of a call and before it reads anything else. At that
 // point, gRPC holds a lock on the connection, and no goroutine is serving the call yet.
-func (all *Requests) tap(ctx context.Context, _ *tap.Info) (context.Context, error) {
+func (all *Requests) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
 	at, ok := remoteOf(ctx)
 	if !ok || at.sender == nil || at.sender.isFree() {
 		return ctx, nil
 	}
-	return at.sender.open(ctx), nil
+	in := at.sender.open(ctx)
+	in.account, in.header = at.account, info.Header
+	return in, nil
 }
 
 type incomingKey struct{}
 
+// Value implements context.Context.
+func (in *incoming) Value(key any) any {
+	switch key {
+	case incomingKey{}:
+		return in
+	case callKey{}:
+		if in.answer.account != nil {
+			return &in.answer
+		}
+	}
+	return in.Context.Value(key)
+}
+
 // open begins a call on the newest stream. A rejected call also begins, but must end soon. The
 // reason is that gRPC stops the timer of a call's deadline, which might be years away, only if the
 // call has begun.
-func (s *sender) open(ctx context.Context) context.Context {
-	in := &incoming{sender: s, refused: s.admit(ctx)}
+func (s *sender) open(ctx context.Context) *incoming {
+	in := &incoming{Context: ctx, sender: s, refused: s.admit(ctx)}
 	if in.refused != nil {
 		soon, cancel := context.WithTimeout(ctx, refusedTime)
 		context.AfterFunc(ctx, cancel)
-		ctx = soon
+		in.Context = soon
 	}
-	in.ctx = context.WithValue(ctx, incomingKey{}, in)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.gone || s.isFree() {
-		return in.ctx
+		return in
 	}
 	in.stream = s.newest
 	s.calls[in.stream] = in
@@ -244,11 +269,14 @@ func (s *sender) open(ctx context.Context) context.Context {
 		s.forgetLocked()
 	}
 	s.lookLocked()
-	return in.ctx
+	return in
 }
 
 // awaitsData records that a data frame has begun and is incomplete or empty.
 func (s *sender) awaitsData() {
+	if s.looking.Load() {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.gone {
@@ -260,13 +288,14 @@ func (s *sender) awaitsData() {
 func (s *sender) lookLocked() {
 	if s.timer == nil {
 		s.timer = time.AfterFunc(unfinishedBeat, s.look)
+		s.looking.Store(true)
 	}
 }
 
 // forgetLocked removes calls that ended before their request was complete.
 func (s *sender) forgetLocked() {
 	for _, in := range s.calls {
-		if in.ctx.Err() != nil {
+		if in.Err() != nil {
 			in.endLocked()
 		}
 	}
@@ -293,16 +322,18 @@ func (s *sender) addLocked(bytes int64) {
 	s.all.held.Add(bytes)
 }
 
-// check ends the sender if it holds too many bytes. If all senders together hold too many, check
-// ends other senders.
-func (s *sender) check() error {
-	s.mu.Lock()
+// holdsTooMuchLocked reports whether the sender holds too many bytes.
+func (s *sender) holdsTooMuchLocked() bool {
 	most := s.most()
 	if s.held > most {
 		s.forgetLocked()
 	}
-	tooMuch := most > 0 && s.held > most
-	s.mu.Unlock()
+	return most > 0 && s.held > most
+}
+
+// check ends the sender if it holds too many bytes. If all senders together hold too many, check
+// ends other senders.
+func (s *sender) check(tooMuch bool) error {
 	if tooMuch {
 		s.fail(errUnfinished)
 		return errUnfinished
@@ -375,6 +406,7 @@ func (s *sender) dropLocked() {
 	if s.timer != nil {
 		s.timer.Stop() // otherwise, the timer would keep the sender reachable
 		s.timer = nil
+		s.looking.Store(false)
 	}
 	clear(s.calls)
 }
@@ -384,8 +416,9 @@ func (s *sender) look() {
 	s.mu.Lock()
 	s.forgetLocked()
 	s.timer = nil
+	s.looking.Store(false)
 	late, more := false, false
-	most := unfinishedBeats
+	most := int64(unfinishedBeats)
 	if !s.known.Load() {
 		most = strangerBeats
 	}
@@ -393,9 +426,8 @@ func (s *sender) look() {
 		switch {
 		case in.isStream && in.begun == 0 && (in.spoke || most == unfinishedBeats):
 			continue // an idle stream
-		case !in.isStream || in.isReading:
-			in.beats++
-			late = late || in.beats > most
+		case !in.isStream || in.isReading.Load():
+			late = in.beats.Add(1) > most || late
 		}
 		more = true
 	}
@@ -408,27 +440,21 @@ func (s *sender) look() {
 	}
 }
 
-// begins records the headers of a stream.
-func (s *sender) begins(stream uint32) {
-	s.mu.Lock()
-	s.newest = stream
-	s.mu.Unlock()
-}
-
 // frame records that a data frame has begun. It returns an error if the sender holds too many
 // bytes.
 func (s *sender) frame(stream uint32, size int) error {
 	s.mu.Lock()
 	if in := s.calls[stream]; in != nil {
 		if in.begun == 0 {
-			in.beats = 0
+			in.beats.Store(0)
 		}
 		cost := frameCost(size)
 		in.begun += cost
 		s.addLocked(cost)
 	}
+	tooMuch := s.holdsTooMuchLocked()
 	s.mu.Unlock()
-	return s.check()
+	return s.check(tooMuch)
 }
 
 // data records data that belongs to a frame.
@@ -465,9 +491,11 @@ func (in *incoming) dataLocked(b []byte) (messages int) {
 	return messages
 }
 
-// takenLocked records that the call has consumed a message. The message is assumed to have the
-// average cost.
-func (in *incoming) takenLocked() {
+// taken records that the call has consumed a message. The message is assumed to have the average
+// cost.
+func (in *incoming) taken() {
+	in.sender.mu.Lock()
+	defer in.sender.mu.Unlock()
 	if in.whole == 0 {
 		return
 	}
@@ -493,17 +521,40 @@ func (in *incoming) done() {
 	in.endLocked()
 }
 
-// unary is a grpc.UnaryServerInterceptor.
-func (all *Requests) unary(
-	ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
-) (any, error) {
-	if in := requestOf(ctx); in != nil {
-		in.done()
-		if in.refused != nil {
-			return nil, in.refused
-		}
+// Header returns the values of a header of a gRPC call. The key must be in lower case, and the
+// caller must not change the values. If the header is absent, which is the usual case, Header is
+// much faster than metadata.ValueFromIncomingContext.
+func Header(ctx context.Context, key string) []string {
+	if in := requestOf(ctx); in != nil && in.header != nil {
+		return in.header[key]
 	}
-	return next(ctx, req)
+	return metadata.ValueFromIncomingContext(ctx, key)
+}
+
+// unary returns the interceptor for unary calls. inner, which may be nil, runs inside it.
+func unary(inner grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
+	return func(
+		ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+	) (any, error) {
+		if in := requestOf(ctx); in != nil {
+			in.done()
+			if in.refused != nil {
+				return nil, in.refused
+			}
+		}
+		return within(inner, ctx, req, info, next)
+	}
+}
+
+// within calls next inside an interceptor, which may be nil.
+func within(
+	i grpc.UnaryServerInterceptor, ctx context.Context, req any, info *grpc.UnaryServerInfo,
+	next grpc.UnaryHandler,
+) (any, error) {
+	if i == nil {
+		return next(ctx, req)
+	}
+	return i(ctx, req, info, next)
 }
 
 // stream is a grpc.StreamServerInterceptor.
@@ -532,18 +583,10 @@ type takingStream struct {
 
 // RecvMsg implements grpc.ServerStream.
 func (s *takingStream) RecvMsg(m any) error {
-	s.in.reads(true)
+	s.in.beats.Store(0)
+	s.in.isReading.Store(true)
 	err := s.ServerStream.RecvMsg(m)
-	s.in.reads(false)
+	s.in.isReading.Store(false)
+	s.in.taken()
 	return err
-}
-
-// reads records that the call is waiting for a message, or that it has consumed one.
-func (in *incoming) reads(waits bool) {
-	in.sender.mu.Lock()
-	defer in.sender.mu.Unlock()
-	in.isReading, in.beats = waits, 0
-	if !waits {
-		in.takenLocked()
-	}
 }

@@ -37,8 +37,8 @@ func newSends(all *Requests) *sends {
 
 // call opens a stream and sends data on it.
 func (s *sends) call(ctx context.Context, stream uint32, data []byte) *incoming {
-	s.begins(stream)
-	in := requestOf(s.open(ctx))
+	s.newest = stream
+	in := s.open(ctx)
 	s.send(stream, data)
 	return in
 }
@@ -92,7 +92,7 @@ func TestSlowRequests(t *testing.T) {
 				ended := make(chan error, 1)
 				if c.streams {
 					go func() {
-						ended <- all.stream(nil, endless{ctx: in.ctx}, nil, handle)
+						ended <- all.stream(nil, endless{ctx: in}, nil, handle)
 					}()
 				}
 				if c.end {
@@ -123,7 +123,8 @@ func TestIdleStreamHasNoTimer(t *testing.T) {
 		s := newSends(NewRequests(1, slog.New(slog.DiscardHandler)))
 		in := s.call(t.Context(), 1, append(half(9), 0))
 		s.mu.Lock()
-		in.isStream, in.isReading = true, true
+		in.isStream = true
+		in.isReading.Store(true)
 		s.mu.Unlock()
 		looks := func() bool {
 			time.Sleep(unfinishedBeat)
@@ -170,7 +171,8 @@ func TestIncompleteMessageIsLate(t *testing.T) {
 			s := newSends(NewRequests(1, slog.New(slog.DiscardHandler)))
 			in := s.call(t.Context(), 1, append(half(9), 0))
 			s.mu.Lock()
-			in.isStream, in.isReading = true, true
+			in.isStream = true
+			in.isReading.Store(true)
 			s.mu.Unlock()
 			time.Sleep(unfinishedBeat) // the timer fires and finds nothing
 			f := frames{sender: s.sender}
@@ -202,10 +204,10 @@ func TestUnfinishedAccount(t *testing.T) {
 	holds("the rest", frameCost(105)+frameCost(1))
 	s.send(1, append(half(2000)[:5+2000], 0))
 	s.send(1, make([]byte, 3))
-	in.reads(false)
-	in.reads(false)
+	in.taken()
+	in.taken()
 	holds("all messages are taken", frameCost(3))
-	in.reads(false)
+	in.taken()
 	holds("none was there to take", frameCost(3))
 	s.send(3, half(5))
 	holds("a stream that is none", frameCost(3))
@@ -353,7 +355,7 @@ func TestBodyWaits(t *testing.T) {
 			}
 			before = came.Load()
 			for range b.in.whole {
-				b.in.reads(false)
+				b.in.taken()
 			}
 		}
 		if err := b.Close(); err != nil {

@@ -199,11 +199,16 @@ func IsStranger(ctx context.Context) bool {
 // no longer a stranger: it can have as many calls as other connections, and is not closed to make
 // room ([Limit.BoundStrangers]).
 func MarkLoggedIn(ctx context.Context) {
-	if s := senderOf(ctx); s != nil {
-		s.markKnown()
+	s := senderOf(ctx)
+	if s != nil && s.marked.Load() {
+		return
 	}
 	if c := countedOf(ctx); c != nil {
 		c.markKnown()
+	}
+	if s != nil {
+		s.markKnown()
+		s.marked.Store(true)
 	}
 }
 

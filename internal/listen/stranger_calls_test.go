@@ -43,8 +43,8 @@ func (all *Requests) stranger(from string) *sends {
 // opens opens a number of calls and returns how many the server accepted.
 func (s *sends) opens(ctx context.Context, calls int) (taken int) {
 	for range calls {
-		s.begins(s.newest + 2)
-		if requestOf(s.open(ctx)).refused == nil {
+		s.newest += 2
+		if s.open(ctx).refused == nil {
 			taken++
 		}
 	}
@@ -153,7 +153,7 @@ func TestClientsOfOneAddressLogIn(t *testing.T) {
 		refused := error(nil)
 		for range 2 * maxStrangerCalls {
 			s := comes()
-			s.begins(1)
+			s.newest = 1
 			if in := requestOf(s.open(t.Context())); in.refused != nil {
 				refused = in.refused
 			}
@@ -215,7 +215,8 @@ func TestSilentStrangersAreClosed(t *testing.T) {
 			}
 			in := s.call(ctx, 1, nil)
 			s.mu.Lock()
-			in.isStream, in.isReading = true, true
+			in.isStream = true
+			in.isReading.Store(true)
 			s.mu.Unlock()
 			if c.speaks {
 				s.send(1, make([]byte, 5))
@@ -444,7 +445,7 @@ func TestRefusedCallsLeaveNothing(t *testing.T) {
 					context.AfterFunc(ctx, func() { ended.Add(1) })
 					return false
 				})
-			gs := grpc.NewServer(append(all.Options(), grpc.Creds(Credentials(all, nil)),
+			gs := grpc.NewServer(append(all.Options(nil), grpc.Creds(Credentials(all, nil)),
 				grpc.ForceServerCodecV2(rawCodec{}))...)
 			gs.RegisterService(&grpc.ServiceDesc{
 				ServiceName: "m", HandlerType: (*any)(nil),
@@ -557,7 +558,7 @@ func TestCallOverHTTPEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := withStrangers()
 		ended := make(chan error, 1)
-		gs := grpc.NewServer(append(all.Options(), grpc.ForceServerCodecV2(rawCodec{}))...)
+		gs := grpc.NewServer(append(all.Options(nil), grpc.ForceServerCodecV2(rawCodec{}))...)
 		gs.RegisterService(&grpc.ServiceDesc{
 			ServiceName: "m", HandlerType: (*any)(nil),
 			Streams: []grpc.StreamDesc{{
@@ -644,7 +645,7 @@ func TestRequestsOverHTTPAreSlowedDown(t *testing.T) {
 	serveNothing := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	for name, through := range map[string]func(all *Requests) http.Handler{
 		"gRPC": func(all *Requests) http.Handler {
-			return all.GRPC(grpc.NewServer(all.Options()...))
+			return all.GRPC(grpc.NewServer(all.Options(nil)...))
 		},
 		"gateway": func(all *Requests) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -268,7 +268,7 @@ func opens(
 		}
 		called, refused := make(chan struct{}), make(chan error, 1)
 		go func() {
-			_, err := all.Unary(ctx, nil, nil, func(context.Context, any) (any, error) {
+			_, err := all.Unary(nil)(ctx, nil, nil, func(context.Context, any) (any, error) {
 				close(called)
 				<-ends
 				return nil, io.EOF

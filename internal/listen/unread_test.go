@@ -124,7 +124,7 @@ func (s *megabytes) listen(t *testing.T) (*pipes, *Answers) {
 	all := newAnswers()
 	s.codec.encoded = new(atomic.Int64)
 	s.codec.current, s.codec.most = new(atomic.Int64), new(atomic.Int64)
-	gs := grpc.NewServer(grpc.Creds(Credentials(nil, all)), grpc.UnaryInterceptor(all.Unary),
+	gs := grpc.NewServer(grpc.Creds(Credentials(nil, all)), grpc.UnaryInterceptor(all.Unary(nil)),
 		grpc.StreamInterceptor(intercept.Stream(all.Stream).Whole()),
 		grpc.ForceServerCodecV2(all.Codec(s.codec)))
 	gs.RegisterService(&grpc.ServiceDesc{

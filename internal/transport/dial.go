@@ -142,7 +142,7 @@ func (t *Transport) serverOptions() []grpc.ServerOption {
 	if len(t.cfg.Way.Token) > 0 {
 		creds = challenging{creds}
 	}
-	return append(strangers.Options(),
+	return append(strangers.Options(nil),
 		grpc.Creds(creds),
 		grpc.ForceServerCodecV2(codec{}),
 		grpc.MaxRecvMsgSize(maxFrame),

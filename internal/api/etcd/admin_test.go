@@ -198,13 +198,13 @@ func TestRequireLeader(t *testing.T) {
 	var seen []codes.Code
 	c := serve(t, n, Options{
 		LeaderInterval: time.Millisecond,
-		Unary: []grpc.UnaryServerInterceptor{func(
+		Unary: func(
 			ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 		) (any, error) {
 			resp, err := next(ctx, req)
 			seen = append(seen, status.Code(err))
 			return resp, err
-		}},
+		},
 	})
 	want := metadata.AppendToOutgoingContext(ctx10(t),
 		rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader)

@@ -7,9 +7,9 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 
 	"leasehold.dev/internal/intercept"
+	"leasehold.dev/internal/listen"
 )
 
 // leaderPatience is how many checks in a row must find no leader before the streams that require
@@ -29,10 +29,9 @@ type leaderGuard struct {
 	looking chan struct{} // closed when there are no streams; nil if no goroutine is checking
 }
 
-// requiresLeader reports whether the call requires a leader. It reads only one metadata value,
-// because copying all metadata for every call would be expensive.
+// requiresLeader reports whether the call requires a leader.
 func requiresLeader(ctx context.Context) bool {
-	v := metadata.ValueFromIncomingContext(ctx, rpctypes.MetadataRequireLeaderKey)
+	v := listen.Header(ctx, rpctypes.MetadataRequireLeaderKey)
 	return len(v) > 0 && v[0] == rpctypes.MetadataHasLeader
 }
 

@@ -45,9 +45,11 @@ type Options struct {
 	// PingInterval is how long a client can be silent before it is pinged. The default is 2 hours.
 	// PingTimeout is how long it has to answer. The default is 20 s.
 	PingInterval, PingTimeout time.Duration
-	// Unary and Stream are interceptors that run before the services, outermost first. They count
-	// metrics, for example.
-	Unary  []grpc.UnaryServerInterceptor
+	// Unary is the interceptor that runs before the services and counts metrics, for example. It must
+	// recover panics. There is only one, because each interceptor in a chain costs every call a
+	// closure. If it is nil, Panics recovers panics.
+	Unary grpc.UnaryServerInterceptor
+	// Stream holds the interceptors for streams, outermost first.
 	Stream []intercept.Stream
 	// Admit rejects a request on a stream if its caller exceeds its rate limit. If it is nil, no
 	// requests are rejected.
@@ -114,6 +116,9 @@ func (o Options) withDefaults() Options {
 	if o.Codec == nil {
 		o.Codec = newCodec()
 	}
+	if o.Unary == nil {
+		o.Unary = o.Panics.Unary
+	}
 	if o.Answers == nil {
 		o.Answers = listen.NewAnswers(slog.New(slog.DiscardHandler))
 	}
@@ -124,8 +129,7 @@ func (o Options) withDefaults() Options {
 // tuned for many small calls and for messages of the configured size.
 func ServerOptions(o Options) []grpc.ServerOption {
 	o = o.withDefaults()
-	unary, streams := o.interceptors()
-	return append(o.Requests.Options(),
+	return append(o.Requests.Options(o.unary()),
 		grpc.ForceServerCodecV2(o.Answers.Codec(o.codec())),
 		grpc.MaxRecvMsgSize(o.maxMessage()),
 		grpc.MaxSendMsgSize(math.MaxInt32),
@@ -139,10 +143,7 @@ func ServerOptions(o Options) []grpc.ServerOption {
 		grpc.WriteBufferSize(128<<10),
 		grpc.InitialWindowSize(1<<20),
 		grpc.InitialConnWindowSize(1<<20),
-		grpc.ChainUnaryInterceptor(slices.Concat(
-			[]grpc.UnaryServerInterceptor{o.Answers.Unary}, unary)...),
-		grpc.ChainStreamInterceptor(append(intercept.Wholes(slices.Concat(
-			[]intercept.Stream{o.Answers.Stream}, streams)), o.Panics.Stream)...),
+		grpc.ChainStreamInterceptor(append(intercept.Wholes(o.streams()), o.Panics.Stream)...),
 	)
 }
 
@@ -154,9 +155,8 @@ func Relayed(o Options) relayed.Options {
 		Codec: o.Answers.Codec(o.codec()), MaxMessage: o.maxMessage(), Panics: o.Panics, Stop: o.Stop,
 		Account: o.Answers.ConnContext,
 	}
-	unary, streams := o.interceptors()
-	out.Unary = append([]grpc.UnaryServerInterceptor{o.Answers.Unary}, unary...)
-	out.Stream = append([]intercept.Stream{o.Answers.Stream}, streams...)
+	out.Unary = []grpc.UnaryServerInterceptor{o.unary()}
+	out.Stream = o.streams()
 	return out
 }
 
@@ -165,37 +165,36 @@ func (o Options) codec() encoding.CodecV2 { return o.Panics.Codec(o.Codec) }
 // maxMessage returns the maximum size of a message that gRPC accepts.
 func (o Options) maxMessage() int { return o.MaxRequestBytes + requestOverhead }
 
-// interceptors returns the interceptors that run between a call and its service. They do not
-// include the one that recovers panics in streams.
-func (o Options) interceptors() ([]grpc.UnaryServerInterceptor, []intercept.Stream) {
-	return slices.Concat([]grpc.UnaryServerInterceptor{informUnary}, o.Unary,
-			[]grpc.UnaryServerInterceptor{o.Panics.Unary}),
-		slices.Concat([]intercept.Stream{informStream}, o.Stream)
+// unary returns the interceptor for unary calls.
+func (o Options) unary() grpc.UnaryServerInterceptor {
+	return o.Answers.Unary(func(
+		ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+	) (any, error) {
+		resp, err := o.Unary(ctx, req, info, next)
+		return resp, api.Inform(err)
+	})
+}
+
+// streams returns the interceptors for streams, outermost first, without the one that recovers
+// panics.
+func (o Options) streams() []intercept.Stream {
+	return slices.Concat([]intercept.Stream{o.Answers.Stream, informStream}, o.Stream)
 }
 
 // DirectOptions returns the options for streams without HTTP/2. They correspond to ServerOptions.
 func DirectOptions(o Options) direct.Options {
 	o = o.withDefaults()
-	_, streams := o.interceptors()
 	return direct.Options{
 		Credentials:  listen.Credentials(nil, o.Answers),
 		Codec:        o.Answers.Codec(o.codec()),
-		Interceptors: append([]intercept.Stream{o.Answers.Stream}, streams...),
+		Interceptors: o.streams(),
 		Panics:       o.Panics,
 		MaxMessage:   o.maxMessage(),
 		Requests:     o.Requests,
 	}
 }
 
-// informUnary adds details to the error returned by a call to any service.
-func informUnary(
-	ctx context.Context, r any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
-) (any, error) {
-	out, err := next(ctx, r)
-	return out, api.Inform(err)
-}
-
-// informStream is informUnary for streams.
+// informStream adds details to the error returned by a stream of any service.
 func informStream(
 	s grpc.ServerStream, _ *grpc.StreamServerInfo,
 ) (grpc.ServerStream, intercept.Leave, error) {

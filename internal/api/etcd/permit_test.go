@@ -37,11 +37,11 @@ func trusting(n *fakeNode) Options {
 		return ctx
 	}
 	return Options{
-		Unary: []grpc.UnaryServerInterceptor{func(
+		Unary: func(
 			ctx context.Context, r any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 		) (any, error) {
 			return next(who(ctx), r)
-		}},
+		},
 		Stream: []intercept.Stream{func(
 			s grpc.ServerStream, _ *grpc.StreamServerInfo,
 		) (grpc.ServerStream, intercept.Leave, error) {

@@ -58,14 +58,14 @@ func TestLeasesReserveMemory(t *testing.T) {
 				grant(id)
 			}
 			all := listen.NewAnswers(slog.New(slog.DiscardHandler))
-			full, err := all.Unary(t.Context(), nil, nil, func(context.Context, any) (any, error) {
+			full, err := all.Unary(nil)(t.Context(), nil, nil, func(context.Context, any) (any, error) {
 				return x.unread, nil
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			_, err = all.Unary(ctx, nil, nil, func(ctx context.Context, _ any) (any, error) {
+			_, err = all.Unary(nil)(ctx, nil, nil, func(ctx context.Context, _ any) (any, error) {
 				return x.call(ctx)
 			})
 			cancel()

@@ -169,7 +169,7 @@ func (s contextStream) Context() context.Context { return s.ctx }
 func TestManyKeysReserveMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := listen.NewAnswers(slog.New(slog.DiscardHandler))
-		full, err := all.Unary(t.Context(), nil, nil, func(context.Context, any) (any, error) {
+		full, err := all.Unary(nil)(t.Context(), nil, nil, func(context.Context, any) (any, error) {
 			return unread(32 << 20), nil
 		})
 		if err != nil {

@@ -28,7 +28,7 @@ func TestLeasesReserveMemory(t *testing.T) {
 		s := service(newNode(), Options{})
 		id := grant(t, s, &pb.GrantRequest{TtlMs: 60_000}).Lease.Id
 		all := listen.NewAnswers(slog.New(slog.DiscardHandler))
-		full, err := all.Unary(t.Context(), nil, nil, func(context.Context, any) (any, error) {
+		full, err := all.Unary(nil)(t.Context(), nil, nil, func(context.Context, any) (any, error) {
 			return unread(32 << 20), nil
 		})
 		if err != nil {
@@ -49,7 +49,7 @@ func TestLeasesReserveMemory(t *testing.T) {
 			}, false},
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			_, err := all.Unary(ctx, nil, nil, func(ctx context.Context, _ any) (any, error) {
+			_, err := all.Unary(nil)(ctx, nil, nil, func(ctx context.Context, _ any) (any, error) {
 				return c.call(ctx)
 			})
 			cancel()

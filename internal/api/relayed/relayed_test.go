@@ -291,7 +291,7 @@ func TestLargeUnread(t *testing.T) {
 	answers := listen.NewAnswers(slog.New(slog.DiscardHandler))
 	o := Options{
 		Codec:   answers.Codec(encoding.GetCodecV2("proto")),
-		Unary:   []grpc.UnaryServerInterceptor{answers.Unary},
+		Unary:   []grpc.UnaryServerInterceptor{answers.Unary(nil)},
 		Account: answers.ConnContext,
 	}
 	const large, many, others = 1 << 20, 1000, 200

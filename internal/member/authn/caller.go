@@ -7,13 +7,13 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
 	native "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/binding"
+	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/login"
 )
 
@@ -22,7 +22,7 @@ func token(ctx context.Context) string {
 	for _, name := range [...]string{
 		rpctypes.TokenFieldNameGRPC, rpctypes.TokenFieldNameSwagger,
 	} {
-		if list := metadata.ValueFromIncomingContext(ctx, name); len(list) > 0 {
+		if list := listen.Header(ctx, name); len(list) > 0 {
 			return strings.TrimPrefix(list[0], "Bearer ")
 		}
 	}

@@ -21,7 +21,7 @@ import (
 // relay has asked for this information, recordLogin sends it.
 func recordLogin(ctx context.Context) {
 	listen.MarkLoggedIn(ctx)
-	if len(metadata.ValueFromIncomingContext(ctx, relayed.KeyKnown)) > 0 {
+	if len(listen.Header(ctx, relayed.KeyKnown)) > 0 {
 		// Send the header immediately, because the first response can take a long time. A relay
 		// handles this header.
 		_ = grpc.SendHeader(ctx, metadata.Pairs(relayed.KeyKnown, "1"))
