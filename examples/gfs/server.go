@@ -4,137 +4,75 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/leases"
 	"leasehold.dev/lease"
 )
 
-var (
-	errCutOff     = errors.New("the server is cut off")
-	errNotPrimary = errors.New("another server is the chunk's primary")
-	errOld        = errors.New("the chunk has a newer version")
-)
+var errOld = errors.New("the chunk has a newer version")
 
-// replica is a server's copy of a chunk.
-type replica struct {
+// server is a chunk server with a replica of the chunk. Its methods implement the messages that it
+// receives.
+type server struct {
+	name     string
+	c        *client.Client
+	replicas []*server // all servers, including this one
+	lease    *client.Lease
+	cut      bool // messages no longer reach it
+
 	version lease.Token
 	records []string
 }
 
-// server is a chunk server. Its methods implement the messages that it receives.
-type server struct {
-	name   string
-	c      *client.Client
-	others []*server
-
-	mu     sync.Mutex
-	cut    bool
-	chunks map[string]*replica
-	leads  map[string]*client.Lease
-}
-
-func newServer(name string, c *client.Client) *server {
-	return &server{
-		name: name, c: c,
-		chunks: make(map[string]*replica), leads: make(map[string]*client.Lease),
-	}
-}
-
-// lead handles the master's message that makes the server the primary of a chunk.
-func (s *server) lead(ctx context.Context, chunk string, secret []byte) error {
-	s.mu.Lock()
-	cut := s.cut
-	s.mu.Unlock()
-	if cut {
-		return errCutOff
-	}
-	l, err := s.c.Resume(ctx, leases.Ref{Name: prefix + chunk}, secret, -1)
+// lead handles the master's message that makes the server the primary.
+func (s *server) lead(ctx context.Context, secret []byte) (err error) {
+	s.lease, err = s.c.Resume(ctx, leases.Ref{Name: chunk}, secret, -1)
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	s.leads[chunk] = l
-	s.mu.Unlock()
 	// The primary's data is authoritative. It includes everything acknowledged, and perhaps a
 	// record that its predecessor did not send to all replicas.
-	have := s.read(chunk)
-	for _, r := range append([]*server{s}, s.others...) {
-		if err := r.begin(chunk, l.Token(), have); err != nil && !errors.Is(err, errCutOff) {
+	have := s.records
+	return s.send(func(r *server) { r.records = slices.Clone(have) })
+}
+
+// write handles a client's request to append a record, as the primary. It returns nil once all
+// reachable replicas have the record, in the primary's order.
+func (s *server) write(record string) error {
+	if err := s.lease.Err(); err != nil {
+		return err
+	}
+	return s.send(func(r *server) { r.records = append(r.records, record) })
+}
+
+// send makes the same change to all reachable replicas, with the primary's version. In this example
+// a server that is cut off never returns, so it cannot become the primary without the change.
+func (s *server) send(f func(r *server)) error {
+	for _, r := range s.replicas {
+		if r.cut {
+			continue
+		}
+		if err := r.change(s.lease.Token(), f); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// write handles a client's request to append a record to a chunk, as its primary. It returns nil
-// once all reachable replicas have the record, in the primary's order.
-func (s *server) write(chunk, record string) error {
-	s.mu.Lock()
-	l, cut := s.leads[chunk], s.cut
-	s.mu.Unlock()
-	switch {
-	case cut:
-		return errCutOff
-	case l == nil || l.Err() != nil:
-		return errNotPrimary
-	}
-	for _, r := range append([]*server{s}, s.others...) {
-		if err := r.append(chunk, l.Token(), record); err != nil && !errors.Is(err, errCutOff) {
-			return err
-		}
-	}
-	return nil
-}
-
-// begin sends a replica the new primary's version and the chunk's contents.
-func (s *server) begin(chunk string, version lease.Token, records []string) error {
-	return s.change(chunk, version, func(r *replica) { r.records = slices.Clone(records) })
-}
-
-// append handles the primary's request to append a record.
-func (s *server) append(chunk string, version lease.Token, record string) error {
-	return s.change(chunk, version, func(r *replica) { r.records = append(r.records, record) })
-}
-
-// change applies f unless the version is older than the replica's. This is the fence.
-func (s *server) change(chunk string, version lease.Token, f func(r *replica)) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := s.chunks[chunk]
-	if r == nil {
-		r = &replica{}
-		s.chunks[chunk] = r
-	}
-	switch {
-	case s.cut:
-		return errCutOff
-	case version < r.version:
+// change applies f unless the version is older than the replica's. This is the fence: the primary's
+// lease may have ended since the primary checked it.
+func (s *server) change(version lease.Token, f func(r *server)) error {
+	if version < s.version {
 		return errOld
 	}
-	r.version = version
-	f(r)
+	s.version = version
+	f(s)
 	return nil
 }
 
-// read returns this server's records of a chunk.
-func (s *server) read(chunk string) []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if r := s.chunks[chunk]; r != nil {
-		return slices.Clone(r.records)
-	}
-	return nil
-}
-
-// cutOff disconnects the server and returns it, with the version of a chunk that it leads.
-func (s *server) cutOff(chunk string) (*server, lease.Token) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// cutOff disconnects the server from the others and from the cluster.
+func (s *server) cutOff() {
 	s.cut = true
-	for _, l := range s.leads {
-		l.Close() // renewals fail from now on
-	}
-	return s, s.chunks[chunk].version
+	s.lease.Close() // the lease is no longer renewed
 }
