@@ -18,9 +18,7 @@ import (
 	"fmt"
 	"log"
 	"os"
-	"os/signal"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"leasehold.dev/client"
@@ -31,31 +29,24 @@ import (
 
 func main() {
 	endpoints := flag.String("endpoints", "127.0.0.1:2379", "members' client addresses")
-	d := demo{log: log.New(os.Stdout, "", 0)}
-	flag.IntVar(&d.hosts, "hosts", 5, "number of hosts that request an address")
-	flag.DurationVar(&d.ttl, "ttl", 3*time.Second, "how long an address is leased")
 	flag.Parse()
-	d.cluster.Endpoints = strings.Split(*endpoints, ",")
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := d.run(ctx); err != nil {
+	cluster := client.Config{Endpoints: strings.Split(*endpoints, ",")}
+	if err := run(context.Background(), cluster, log.New(os.Stdout, "", 0)); err != nil {
 		log.Fatal(err)
 	}
 }
 
-// poolName names the address pool.
-const poolName = "dhcp"
-
-var addresses = []string{"10.0.0.10-10.0.0.99", "10.0.1.0/28"}
+const (
+	poolName = "dhcp"
+	ttl      = 3 * time.Second
+)
 
 // server is a DHCP server. It does not keep leases alive. A lease lives only as long as its host
 // renews it.
 type server struct {
-	name string
 	c    *client.Client
 	pool *pool.Pool
-	ttl  time.Duration
-	down atomic.Bool
+	down bool
 }
 
 var errDown = errors.New("the server does not respond")
@@ -64,13 +55,12 @@ var errDown = errors.New("the server does not respond")
 type offer struct {
 	address string
 	ref     leases.Ref
-	ttl     time.Duration
 }
 
 // request leases an address to a host (DHCPREQUEST without an address). It prefers the host's
 // current address, no matter which server leased it, then its previous one, then any other.
 func (s *server) request(ctx context.Context, host string) (offer, error) {
-	if s.down.Load() {
+	if s.down {
 		return offer{}, errDown
 	}
 	has := leases.Filter{NamePrefix: poolName + "/held/", Owner: host}
@@ -78,25 +68,24 @@ func (s *server) request(ctx context.Context, host string) (offer, error) {
 		if err != nil {
 			return offer{}, err
 		}
-		o := offer{
-			strings.TrimPrefix(l.Name, has.NamePrefix), leases.Ref{ID: l.ID, Token: l.Token}, l.TTL,
-		}
+		ref := leases.Ref{ID: l.ID, Token: l.Token}
+		o := offer{strings.TrimPrefix(l.Name, has.NamePrefix), ref}
 		if !l.Delayed && s.renew(ctx, o) == nil {
 			return o, nil
 		}
 	}
-	loan, err := s.pool.Acquire(ctx, pool.Request{Owner: host, TTL: s.ttl})
+	loan, err := s.pool.Acquire(ctx, pool.Request{Owner: host, TTL: ttl})
 	if err != nil {
 		return offer{}, err
 	}
 	loan.Lease().Close() // the host renews the lease, not this process
-	return offer{loan.ID(), loan.Lease().Ref(), s.ttl}, nil
+	return offer{loan.ID(), loan.Lease().Ref()}, nil
 }
 
 // renew restores a lease's full TTL (DHCPREQUEST of a host with an address). The transaction goes
 // through the log, so its result remains valid under any later leader.
 func (s *server) renew(ctx context.Context, o offer) error {
-	if s.down.Load() {
+	if s.down {
 		return errDown
 	}
 	_, err := s.c.Txn(ctx, store.Txn{Then: []store.Op{o.ref.Renew()}})
@@ -113,45 +102,37 @@ type host struct {
 
 // ask asks the servers in turn to renew the lease or, failing that, for an address.
 func (h *host) ask(ctx context.Context) error {
-	var errs []error
+	err := errDown
 	for _, s := range h.servers {
 		sent := time.Now()
 		if h.offer.ref.ID != 0 && s.renew(ctx, h.offer) == nil {
-			h.until = sent.Add(h.offer.ttl)
+			h.until = sent.Add(ttl)
 			return nil
 		}
-		o, err := s.request(ctx, h.name)
-		if err == nil {
-			h.offer, h.until = o, sent.Add(o.ttl)
+		var o offer
+		if o, err = s.request(ctx, h.name); err == nil {
+			h.offer, h.until = o, sent.Add(ttl)
 			return nil
 		}
-		errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
 	}
-	return errors.Join(errs...)
+	return err
 }
 
-type demo struct {
-	cluster client.Config
-	hosts   int
-	ttl     time.Duration
-	log     *log.Logger
-}
-
-func (d *demo) run(ctx context.Context) error {
+func run(ctx context.Context, cluster client.Config, out *log.Logger) error {
 	servers := make([]*server, 2)
 	for i := range servers {
-		c, err := client.New(d.cluster)
+		c, err := client.New(cluster)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
-		p, err := pool.Create(ctx, c, poolName, pool.Spec{IDs: addresses})
+		p, err := pool.Create(ctx, c, poolName, pool.Spec{IDs: []string{"10.0.0.10-10.0.0.99"}})
 		if err != nil {
 			return err
 		}
-		servers[i] = &server{name: fmt.Sprintf("server-%d", i), c: c, pool: p, ttl: d.ttl}
+		servers[i] = &server{c: c, pool: p}
 	}
-	hosts := make([]*host, d.hosts)
+	hosts := make([]*host, 4)
 	for i := range hosts {
 		// Half of the hosts prefer each server.
 		order := []*server{servers[i%2], servers[1-i%2]}
@@ -159,75 +140,54 @@ func (d *demo) run(ctx context.Context) error {
 		if err := hosts[i].ask(ctx); err != nil {
 			return err
 		}
-		d.log.Printf("%s has %s", hosts[i].name, hosts[i].offer.address)
+		out.Printf("%s has %s", hosts[i].name, hosts[i].offer.address)
 	}
-	servers[0].down.Store(true)
-	d.log.Printf("%s is down", servers[0].name)
-	if err := d.live(ctx, hosts, 2*d.ttl); err != nil {
-		return err
+	servers[0].down = true
+	for end := time.Now().Add(2 * ttl); time.Now().Before(end); time.Sleep(ttl / 10) {
+		if err := renewDue(ctx, hosts); err != nil {
+			return err
+		}
 	}
-	silent := hosts[0]
-	d.log.Printf("%s stops renewing its lease", silent.name)
-	if err := d.free(ctx, servers[1], silent.offer); err != nil {
-		return err
+	out.Printf("a server is down, and all hosts have kept their addresses")
+	silent, others := hosts[0], hosts[1:]
+	for ; ; time.Sleep(ttl / 10) {
+		if err := renewDue(ctx, others); err != nil {
+			return err
+		}
+		valid, _, err := servers[1].c.CheckLease(ctx, silent.offer.ref)
+		if err != nil {
+			return err
+		}
+		if !valid {
+			break
+		}
 	}
 	if left := time.Until(silent.until); left > 0 {
 		return fmt.Errorf("%s is free, but %s may still use it for %v",
 			silent.offer.address, silent.name, left)
 	}
-	return d.live(ctx, hosts[1:], 0)
+	out.Printf("%s has stopped renewing, and %s is free again", silent.name, silent.offer.address)
+	return nil
 }
 
-// live runs all hosts for some time. Each renews its lease when half of the TTL has passed (T1 in
-// RFC 2131). No address may change or belong to two hosts.
-func (d *demo) live(ctx context.Context, hosts []*host, span time.Duration) error {
-	end := time.Now().Add(span)
-	for {
-		owners := make(map[string]string)
-		for _, h := range hosts {
-			before, lapsed := h.offer.address, time.Now().After(h.until)
+// renewDue renews the leases of which half of the TTL has passed (T1 in RFC 2131). No address may
+// change while its lease is valid, or belong to two hosts.
+func renewDue(ctx context.Context, hosts []*host) error {
+	owners := make(map[string]string)
+	for _, h := range hosts {
+		before, left := h.offer.address, time.Until(h.until)
+		if left < ttl/2 {
 			if err := h.ask(ctx); err != nil {
 				return err
 			}
-			if h.offer.address != before && !lapsed {
-				return fmt.Errorf("%s had %s, but now has %s", h.name, before, h.offer.address)
-			}
-			if other, taken := owners[h.offer.address]; taken {
-				return fmt.Errorf("%s and %s both have %s", other, h.name, h.offer.address)
-			}
-			owners[h.offer.address] = h.name
 		}
-		if !time.Now().Before(end) {
-			d.log.Printf("%d hosts have an address", len(hosts))
-			return nil
+		if h.offer.address != before && left > 0 {
+			return fmt.Errorf("%s had %s, but now has %s", h.name, before, h.offer.address)
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(d.ttl / 2):
+		if other, taken := owners[h.offer.address]; taken {
+			return fmt.Errorf("%s and %s both have %s", other, h.name, h.offer.address)
 		}
+		owners[h.offer.address] = h.name
 	}
-}
-
-// free waits until the cluster reports that a silent host's lease has expired.
-func (d *demo) free(ctx context.Context, s *server, o offer) error {
-	name := poolName + "/held/" + o.address
-	events, err := s.c.LeaseEvents(ctx, leases.Watch{NamePrefix: name})
-	if err != nil {
-		return err
-	}
-	defer events.Close()
-	for {
-		valid, _, err := s.c.CheckLease(ctx, o.ref)
-		if err != nil {
-			return err
-		}
-		if !valid {
-			d.log.Printf("%s is free again", o.address)
-			return nil
-		}
-		if _, err := events.Next(ctx); err != nil {
-			return err
-		}
-	}
+	return nil
 }
