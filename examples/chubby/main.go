@@ -18,72 +18,57 @@ import (
 	"fmt"
 	"log"
 	"os"
-	"os/signal"
 	"strings"
 	"time"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/lock"
+	"leasehold.dev/client/cache"
 	"leasehold.dev/client/store"
-	"leasehold.dev/lease"
 )
 
 func main() {
 	endpoints := flag.String("endpoints", "127.0.0.1:2379", "members' client addresses")
-	d := demo{log: log.New(os.Stdout, "", 0)}
-	flag.DurationVar(&d.ttl, "ttl", 4*time.Second, "session lifetime without a keep-alive")
 	flag.Parse()
-	d.cluster.Endpoints = strings.Split(*endpoints, ",")
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := d.run(ctx); err != nil {
+	cluster := client.Config{Endpoints: strings.Split(*endpoints, ",")}
+	if err := run(context.Background(), cluster, log.New(os.Stdout, "", 0)); err != nil {
 		log.Fatal(err)
 	}
 }
 
-// These are the lock and the file that names its holder ("/ls/cell/primary" in Chubby).
+// The lock and the file that names its holder are "/ls/cell/primary" in Chubby.
 const (
 	lockName = "chubby/cell/primary/lock"
 	file     = "chubby/cell/primary"
+	ttl      = 4 * time.Second // session lifetime without a keep-alive
 )
 
-type demo struct {
-	cluster client.Config
-	ttl     time.Duration
-	log     *log.Logger
-}
-
-func (d *demo) run(ctx context.Context) error {
-	c, err := client.New(d.cluster)
+func run(ctx context.Context, cluster client.Config, out *log.Logger) error {
+	c, err := client.New(cluster)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	p, err := newProxy(ctx, c, d.ttl)
+	files, err := cache.Open(ctx, c, []store.KeyRange{{Key: file}}, cache.Options{})
 	if err != nil {
 		return err
 	}
 	// Otherwise, writes would wait until the cache's lease expires.
-	defer p.files.Close(context.WithoutCancel(ctx))
+	defer files.Close(context.WithoutCancel(ctx))
+	p := &proxy{c: c, files: files, sessions: make(map[string]*proxied)}
 	first, second := &session{name: "first", proxy: p}, &session{name: "second", proxy: p}
-	old, err := d.lead(ctx, first)
+	old, err := first.lead(ctx)
 	if err != nil {
 		return err
 	}
-	if err := d.show(ctx, p); err != nil {
-		return err
-	}
-	d.log.Printf("%s stops renewing its session", first.name)
-	next, err := d.lead(ctx, second)
+	out.Printf("the first client holds the lock, sequencer %d, and stops renewing its session", old)
+	next, err := second.lead(ctx)
 	if err != nil {
 		return err
 	}
 	if first.valid() {
 		return errors.New("the lock was granted to another session while its holder was valid")
 	}
-	if err := d.show(ctx, p); err != nil {
-		return err
-	}
+	out.Printf("the second client holds the lock, sequencer %d", next)
 	// A file server receives a request from the new holder, and then one that the old holder sent.
 	var s server
 	if err := s.write(next); err != nil {
@@ -92,41 +77,6 @@ func (d *demo) run(ctx context.Context) error {
 	if err := s.write(old); !errors.Is(err, errSequencer) {
 		return fmt.Errorf("the file server accepted an old sequencer: %v", err)
 	}
-	d.log.Printf("sequencer %d is rejected after %d", old, next)
+	out.Printf("sequencer %d is rejected", old)
 	return nil
-}
-
-// lead acquires the lock for a session and writes the session's name to the file, on condition that
-// the session still has the lock. Meanwhile it keeps the session alive. If the write fails, it
-// starts over.
-func (d *demo) lead(ctx context.Context, s *session) (sequencer lease.Token, err error) {
-	for {
-		held, err := s.lock(ctx)
-		if err == nil {
-			var r client.TxnResult
-			r, err = s.proxy.c.Txn(ctx, store.Txn{
-				If:   []store.Compare{held.Condition()},
-				Then: []store.Op{store.Put{Key: file, Value: []byte(s.name)}},
-			})
-			if err == nil && r.Succeeded {
-				d.log.Printf("%s holds the lock, sequencer %d", s.name, held.Token())
-				return held.Token(), nil
-			}
-		}
-		if ctx.Err() != nil {
-			return 0, context.Cause(ctx)
-		}
-		if err != nil && !errors.Is(err, lock.ErrLocked) {
-			d.log.Printf("%s is retrying: %v", s.name, err)
-		}
-	}
-}
-
-// show reads the file through the proxy.
-func (d *demo) show(ctx context.Context, p *proxy) error {
-	kv, err := p.files.Get(ctx, file)
-	if err == nil {
-		d.log.Printf("the primary is %s", kv.Value)
-	}
-	return err
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -17,7 +18,6 @@ import (
 // In production it would be a separate process.
 type proxy struct {
 	c     *client.Client
-	ttl   time.Duration
 	files *cache.Cache
 
 	mu       sync.Mutex
@@ -31,14 +31,6 @@ type proxied struct {
 	silence *time.Timer
 }
 
-func newProxy(ctx context.Context, c *client.Client, ttl time.Duration) (*proxy, error) {
-	files, err := cache.Open(ctx, c, []store.KeyRange{{Key: file}}, cache.Options{})
-	if err != nil {
-		return nil, err
-	}
-	return &proxy{c: c, ttl: ttl, files: files, sessions: make(map[string]*proxied)}, nil
-}
-
 // keepAlive handles a client's request to open its session or keep it alive. It returns the minimum
 // time for which the session remains valid.
 func (p *proxy) keepAlive(
@@ -48,14 +40,14 @@ func (p *proxy) keepAlive(
 	defer p.mu.Unlock()
 	s := p.sessions[name]
 	if s != nil && s.locks.Lease().Err() == nil && s.silence.Stop() {
-		s.silence.Reset(p.ttl)
+		s.silence.Reset(ttl)
 		return time.Until(s.locks.Lease().ValidUntil()), s.locks, nil
 	}
-	l, err := p.c.Grant(ctx, client.Grant{TTL: p.ttl, Owner: name})
+	l, err := p.c.Grant(ctx, client.Grant{TTL: ttl, Owner: name})
 	if err != nil {
 		return 0, nil, err
 	}
-	p.sessions[name] = &proxied{l.Session(), time.AfterFunc(p.ttl, l.Close)}
+	p.sessions[name] = &proxied{l.Session(), time.AfterFunc(ttl, l.Close)}
 	return time.Until(l.ValidUntil()), p.sessions[name].locks, nil
 }
 
@@ -77,7 +69,35 @@ func (s *session) lock(ctx context.Context) (*lock.Held, error) {
 		return nil, err
 	}
 	s.until = sent.Add(remaining)
-	return lock.NewMutex(locks, lockName).LockWithin(ctx, s.proxy.ttl/4)
+	return lock.NewMutex(locks, lockName).LockWithin(ctx, ttl/4)
+}
+
+// lead acquires the lock and writes the session's name to the file, on condition that the session
+// still has the lock. Meanwhile it keeps the session alive. It then reads the file through the
+// proxy, whose cache must no longer contain the previous holder's name.
+func (s *session) lead(ctx context.Context) (sequencer lease.Token, err error) {
+	held, err := s.lock(ctx)
+	for errors.Is(err, lock.ErrLocked) {
+		held, err = s.lock(ctx)
+	}
+	if err != nil {
+		return 0, err
+	}
+	r, err := s.proxy.c.Txn(ctx, store.Txn{
+		If:   []store.Compare{held.Condition()},
+		Then: []store.Op{store.Put{Key: file, Value: []byte(s.name)}},
+	})
+	if err != nil {
+		return 0, err
+	}
+	kv, err := s.proxy.files.Get(ctx, file)
+	if err != nil {
+		return 0, err
+	}
+	if !r.Succeeded || string(kv.Value) != s.name {
+		return 0, fmt.Errorf("%s acquired the lock, but the primary is %s", s.name, kv.Value)
+	}
+	return held.Token(), nil
 }
 
 var errSequencer = errors.New("the sequencer is older than the latest one seen")
