@@ -61,12 +61,10 @@ type demo struct {
 	readers, changes int
 	pause            time.Duration
 	out              io.Writer
-	opening          chan struct{} // contains an element for each reader that is starting
 
 	acknowledged atomic.Int64 // the last acknowledged change
 	reads        atomic.Int64
 	fills        atomic.Uint64
-	reopened     atomic.Uint64
 }
 
 func (d *demo) run(ctx context.Context) error {
@@ -86,10 +84,15 @@ func (d *demo) run(ctx context.Context) error {
 	over := make(chan struct{})
 	var begun, all sync.WaitGroup
 	begun.Add(d.readers)
-	d.opening = make(chan struct{}, opening)
+	slots := make(chan struct{}, opening)
 	for range d.readers {
+		slots <- struct{}{}
+		begin := func() {
+			<-slots
+			begun.Done()
+		}
 		all.Go(func() {
-			if err := d.read(ctx, &begun, over); err != nil {
+			if err := d.read(ctx, sync.OnceFunc(begin), over); err != nil {
 				cancel(err)
 			}
 		})
@@ -102,9 +105,6 @@ func (d *demo) run(ctx context.Context) error {
 	all.Wait()
 	if err != nil || ctx.Err() != nil {
 		return context.Cause(ctx)
-	}
-	if n := d.reopened.Load(); n > 0 {
-		fmt.Fprintf(d.out, "%d readers were cut off for longer than their TTL and restarted\n", n)
 	}
 	fmt.Fprintf(d.out, "%.0f reads a second, %d of %d from the cluster; none was stale\n",
 		float64(d.reads.Load())/time.Since(begin).Seconds(), d.fills.Load(), d.reads.Load())
@@ -141,34 +141,25 @@ func change(ctx context.Context, c *client.Client, n int) error {
 	return err
 }
 
-// read runs one reader.
-func (d *demo) read(ctx context.Context, begun *sync.WaitGroup, over <-chan struct{}) error {
-	once := sync.OnceFunc(begun.Done)
-	defer once()
-	d.opening <- struct{}{}
-	begin := sync.OnceFunc(func() { <-d.opening })
-	defer begin()
+// read runs one reader. It calls begun when the reader's cache is open, or has failed to open.
+func (d *demo) read(ctx context.Context, begun func(), over <-chan struct{}) error {
+	defer begun()
 	c, err := client.New(d.cluster)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	config, err := cache.Open(ctx, c, []store.KeyRange{store.Prefix(prefix)}, cache.Options{
-		// A reader that is disconnected for longer than the TTL reads from the cluster until its
-		// cache has restarted. If the cache never restarted, all other readers would wait for this
-		// one and lose their leases too.
-	})
+	// A reader that is disconnected for longer than the TTL reads from the cluster until its cache
+	// has restarted.
+	config, err := cache.Open(ctx, c, []store.KeyRange{store.Prefix(prefix)}, cache.Options{})
 	if err != nil {
 		return err
 	}
-	begin()
+	begun()
 	defer func() {
-		s := config.Stats()
-		d.fills.Add(s.Fills)
-		d.reopened.Add(s.Reopened)
+		d.fills.Add(config.Stats().Fills)
 		_ = config.Close(context.WithoutCancel(ctx)) // the cache's lease expires anyway
 	}()
-	once()
 	requests := time.NewTicker(work)
 	defer requests.Stop()
 	for {
