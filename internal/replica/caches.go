@@ -73,7 +73,7 @@ type Invalidation struct {
 func (r *Replica) OpenCache(o OpenCache) {
 	o.born = r.ticks
 	if r.lead != nil {
-		r.lead.rounds.Next.opens = append(r.lead.rounds.Next.opens, o)
+		r.lead.rounds.next.opens = append(r.lead.rounds.next.opens, o)
 		return
 	}
 	r.relay.asks.openCache(o)

@@ -26,7 +26,7 @@
 //     (package directory).
 //   - The queue (queue.go, package delay) holds admitted commands, applies the commit delay, and
 //     makes the entries.
-//   - Confirm rounds (read.go, package confirm) make every read and promise wait until a quorum
+//   - Confirm rounds (confirm.go, read.go) make every read and promise wait until a quorum
 //     has confirmed the leader in a round that began later.
 //   - Renewals (renew.go, renewals.go, groups.go) are promises to holders, made individually or in
 //     batches.

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"leasehold.dev/internal/fsm"
-	"leasehold.dev/internal/replica/confirm"
 	"leasehold.dev/lease"
 )
 
@@ -22,7 +21,7 @@ type leadership struct {
 	queue   queue
 	changes changes
 	expiry  expirer
-	rounds  confirm.Queue[round]
+	rounds  rounds
 	remotes remotes
 	keepers keepers
 	// parked holds renewals of leases whose expiry is in the log, until the outcome of the expiry
@@ -44,7 +43,7 @@ type leadership struct {
 func newLeadership(m *local, log *inflight, slow *slowCaches, lastRound uint64) *leadership {
 	l := &leadership{
 		m: m, term: m.term, queue: queue{m: m}, expiry: expirer{m: m, began: m.ticks},
-		rounds: confirm.After[round](lastRound), remotes: remotes{m: m}, inflight: log, slow: slow,
+		rounds: rounds{last: lastRound}, remotes: remotes{m: m}, inflight: log, slow: slow,
 		keepers: keepers{m: m},
 		offers:  make(map[uint64]int),
 	}
@@ -98,7 +97,7 @@ func (l *leadership) close() (all unanswered) {
 	}
 	all.commands = own(unlogged)
 	l.queue.waiting, l.changes.waiting = nil, nil
-	for _, b := range l.rounds.Close() {
+	for _, b := range l.rounds.close() {
 		all.unconfirmed(&b)
 	}
 	for _, b := range l.early { // nothing was promised
@@ -122,7 +121,7 @@ func (l *leadership) takeOver(all unanswered) {
 	for _, q := range all.reads {
 		l.read(q)
 	}
-	l.rounds.Next.opens = append(l.rounds.Next.opens, all.opens...)
+	l.rounds.next.opens = append(l.rounds.next.opens, all.opens...)
 	for i := range all.renewals {
 		l.renew(all.renewals[i])
 	}

@@ -124,7 +124,7 @@ func (r *Replica) askAgain() {
 	if r.lead == nil || r.raft.node.BasicStatus().RaftState != raft.StateLeader {
 		return
 	}
-	if id, ok := r.lead.rounds.Current(); ok {
+	if id := r.lead.rounds.current.id; id != 0 {
 		r.raft.confirm(id)
 	}
 }

@@ -181,7 +181,7 @@ func TestConfirmRoundAfterLeaderChange(t *testing.T) {
 	c.lose = func(*Message) bool { return true }
 	c.read(m, 0)
 	c.run()
-	if _, ok := m.r.lead.rounds.Current(); !ok {
+	if m.r.lead.rounds.current.id == 0 {
 		t.Fatal("no round in flight")
 	}
 	c.check(m.r.Step(&Message{From: 2, To: 1, Raft: &raftpb.Message{

@@ -56,61 +56,7 @@ func (l *leadership) read(q *Read) {
 	if q.Fill != nil {
 		l.gate.fill(q.Fill, directory.Origin{Member: l.m.cfg.ID})
 	}
-	l.rounds.Next.reads = append(l.rounds.Next.reads, q)
-}
-
-// round is the batch of requests that one confirm round confirms.
-type round struct {
-	reads    []*Read
-	renewals []Renewal
-	together []*Renewals
-	opens    []OpenCache
-}
-
-// Empty implements confirm.Batch.
-func (b round) Empty() bool {
-	return len(b.reads)+len(b.renewals)+len(b.together)+len(b.opens) == 0
-}
-
-// Emptied implements confirm.Batch.
-func (b round) Emptied() round {
-	clear(b.reads)
-	clear(b.renewals)
-	clear(b.together)
-	clear(b.opens)
-	return round{
-		reads: b.reads[:0], renewals: b.renewals[:0], together: b.together[:0],
-		opens: b.opens[:0],
-	}
-}
-
-// release answers the rounds whose index has been applied.
-func (l *leadership) release() {
-	for !l.m.machine.Midway() { // otherwise a reader of leases would see a half-finished deletion
-		b, index, ok := l.rounds.Release(l.m.machine.Index())
-		if !ok {
-			return
-		}
-		for _, q := range b.reads {
-			left := l.m.left(q.Leases)
-			if q.from != 0 {
-				l.remotes.confirmed(q, index, left)
-				continue
-			}
-			q.Left = left
-			l.m.finish(q)
-		}
-		for i := range b.renewals {
-			l.settle(b.renewals[i])
-		}
-		for _, all := range b.together {
-			l.settleAll(all)
-		}
-		for i := range b.opens {
-			l.opened(b.opens[i])
-		}
-		l.rounds.Reuse(b)
-	}
+	l.rounds.next.reads = append(l.rounds.next.reads, q)
 }
 
 // left returns the minimum time that each lease has left to live. Only a primary can determine

@@ -193,7 +193,7 @@ func (l *leadership) forwarded(from uint64, f *Forward) {
 				directory.Origin{Member: from, Incarnation: f.Base, Number: f.Round})
 			q.filled = append(q.filled, ok)
 		}
-		l.rounds.Next.reads = append(l.rounds.Next.reads, q)
+		l.rounds.next.reads = append(l.rounds.next.reads, q)
 	}
 }
 
@@ -239,7 +239,7 @@ func (l *leadership) forwardedCaches(from uint64, f *Forward) {
 		l.gate.ack(&a.AckCache, directory.Origin{Member: from, Incarnation: f.Base, Number: a.Number})
 	}
 	for _, o := range f.Opens {
-		l.rounds.Next.opens = append(l.rounds.Next.opens, OpenCache{
+		l.rounds.next.opens = append(l.rounds.next.opens, OpenCache{
 			ID: o.ID, Token: o.Token, Has: o.Has,
 			from: from, incarnation: f.Base, seq: o.Number,
 		})

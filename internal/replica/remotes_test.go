@@ -51,10 +51,10 @@ func TestForwardNeedsNoAnswer(t *testing.T) {
 	c.run()
 	l := c.members[1].r
 	clear(c.sent)
-	before := l.lead.rounds.Last()
+	before := l.lead.rounds.last
 	c.members[2].r.Abandon([]lease.ID{1})
 	c.run()
-	if c.sent["forward"] != 1 || c.sent["reply"] != 0 || l.lead.rounds.Last() != before {
-		t.Errorf("sent %v, round %d after %d", c.sent, l.lead.rounds.Last(), before)
+	if c.sent["forward"] != 1 || c.sent["reply"] != 0 || l.lead.rounds.last != before {
+		t.Errorf("sent %v, round %d after %d", c.sent, l.lead.rounds.last, before)
 	}
 }

@@ -69,7 +69,7 @@ func (l *leadership) renew(n Renewal) {
 	case err != nil:
 		// The lease was not found: a primary's lessor returns no other error. Only a member that is
 		// certain to be the leader can give that answer (T7).
-		l.rounds.Next.renewals = append(l.rounds.Next.renewals, n)
+		l.rounds.next.renewals = append(l.rounds.next.renewals, n)
 	case renewed.Clear:
 		// The renewal of a checkpointed lease is acknowledged only after an entry that clears the
 		// checkpoint has been applied. Otherwise a later leader would count from the checkpoint
@@ -79,7 +79,7 @@ func (l *leadership) renew(n Renewal) {
 		l.proposeOwn(l.expiry.clear(n.ID, renewed.Token), internal{clears: &waits})
 	default:
 		n.TTL, n.token = renewed.TTL, renewed.Token
-		l.rounds.Next.renewals = append(l.rounds.Next.renewals, n)
+		l.rounds.next.renewals = append(l.rounds.next.renewals, n)
 	}
 }
 

@@ -97,7 +97,7 @@ func (l *leadership) renewAll(b *Renewals) {
 			b.Joined[i] = l.keepers.join(b.Keeper, id, renewed)
 		}
 	}
-	l.rounds.Next.together = append(l.rounds.Next.together, b)
+	l.rounds.next.together = append(l.rounds.next.together, b)
 }
 
 // single returns renewal i of the batch, to be handled separately.

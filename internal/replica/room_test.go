@@ -138,11 +138,11 @@ func TestClearingWithoutRoom(t *testing.T) {
 		t.Fatalf("renewals %+v", n)
 	}
 	m.settle()
-	rounds := m.r.lead.rounds.Last()
+	rounds := m.r.lead.rounds.last
 	if n := m.renew(1); n.Err != nil || n.TTL != 9000 {
 		t.Errorf("with room: %+v", n)
 	}
-	if m.r.lead.rounds.Last() != rounds {
+	if m.r.lead.rounds.last != rounds {
 		t.Error("the clearing entry did not confirm the promise")
 	}
 }

@@ -115,7 +115,7 @@ func (r *Replica) Take() Output {
 // retrying a renewal.
 func (r *Replica) hasNewWork() bool {
 	l := r.lead
-	return l != nil && (r.primary && l.rounds.HasNext() || l.gate.hasReady() ||
+	return l != nil && (r.primary && l.rounds.hasNext() || l.gate.hasReady() ||
 		r.raft.appending == 0 && !r.raft.transferring() && l.queue.due(0))
 }
 
@@ -131,7 +131,7 @@ func (r *Replica) drain() {
 		r.inflight.assign(entries, r.term)
 		for i := range done {
 			if r.lead != nil {
-				r.lead.rounds.Confirmed(binary.BigEndian.Uint64(done[i].RequestCtx), done[i].Index)
+				r.lead.rounds.confirmed(binary.BigEndian.Uint64(done[i].RequestCtx), done[i].Index)
 			}
 		}
 		r.applyCommitted()
@@ -155,7 +155,7 @@ func (r *Replica) follow(now role) {
 // resign ends the leadership. Requests from this member's clients that can still be served are
 // passed to the next leader.
 func (r *Replica) resign() {
-	r.lastRound = r.lead.rounds.Last()
+	r.lastRound = r.lead.rounds.last
 	r.relay.give(r.lead.close())
 	r.lead = nil
 }
@@ -174,7 +174,7 @@ func (r *Replica) confirm() {
 	if !r.primary {
 		return
 	}
-	if id, ok := r.lead.rounds.Begin(); ok {
+	if id, ok := r.lead.rounds.begin(); ok {
 		r.raft.confirm(id)
 	}
 }

@@ -29,10 +29,10 @@ func TestRoundsOfAnEarlierTerm(t *testing.T) {
 		c.read(p, 0)
 		c.run()
 	}
-	last := p.r.lead.rounds.Last()
+	last := p.r.lead.rounds.last
 	c.isolate()
 	c.reelected()
-	if got := p.r.lead.rounds.Last(); last < 3 || got < last {
+	if got := p.r.lead.rounds.last; last < 3 || got < last {
 		t.Errorf("last round %d, was %d", got, last)
 	}
 }

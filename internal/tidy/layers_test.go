@@ -37,7 +37,7 @@ var layers = [][]string{
 	{"internal/replica"},
 	{"internal/fsm"},
 	{
-		"internal/directory", "internal/holder", "internal/copies", "internal/replica/confirm",
+		"internal/directory", "internal/holder", "internal/copies",
 		"internal/replica/delay", "internal/replica/silence",
 	},
 	{"lease", "internal/mvcc", "internal/watch"},
@@ -111,10 +111,10 @@ var pure = map[string][]string{
 	"internal/ticket":    nil,
 	"internal/holder":    nil,
 	"internal/copies":    nil,
+	"internal/replica":   {"go.etcd.io/raft/v3", "google.golang.org/protobuf"},
 	"internal/shell":     {"go.etcd.io/raft/v3/raftpb"},
 	"plan":               {"github.com/spf13/pflag"},
 
-	"internal/replica/confirm": nil,
 	"internal/replica/delay":   nil,
 	"internal/replica/silence": nil,
 }

@@ -22,7 +22,7 @@ var plantedBubble = []planted{
 	}},
 	{"the client's renewals are released without a confirm round", "rule 4", []edit{
 		{
-			renewalsGo, "l.rounds.Next.together = append(l.rounds.Next.together, b)",
+			renewalsGo, "l.rounds.next.together = append(l.rounds.next.together, b)",
 			"l.settleAll(b)",
 		},
 	}},

@@ -16,7 +16,7 @@ const (
 	fsmRecordGo  = "internal/fsm/codec_record.go"
 	fsmOnceGo    = "internal/fsm/dedup.go"
 	readGo       = "internal/replica/read.go"
-	confirmGo    = "internal/replica/confirm/queue.go"
+	confirmGo    = "internal/replica/confirm.go"
 	renewGo      = "internal/replica/renew.go"
 	renewalsGo   = "internal/replica/renewals.go"
 	expireGo     = "internal/replica/expire.go"
@@ -63,9 +63,9 @@ var oldLeadersExpiry = []edit{
 
 // soonestRound lets requests join the confirm round in progress.
 var soonestRound = edit{
-	confirmGo, "// Begin begins a round if",
-	"func (q *Queue[T]) Soonest() *T {\n\tif q.current.id != 0 {\n" +
-		"\t\treturn &q.current.batch\n\t}\n\treturn &q.Next\n}\n\n// Begin begins a round if",
+	confirmGo, "// begin begins a round if",
+	"func (r *rounds) soonest() *round {\n\tif r.current.id != 0 {\n" +
+		"\t\treturn &r.current\n\t}\n\treturn &r.next\n}\n\n// begin begins a round if",
 }
 
 // plantedCore lists faults in the core: clocks, expiry, the store, and watches.
@@ -84,22 +84,22 @@ var plantedCore = []planted{
 	// Rule 4: confirm rounds.
 	{"renewal released without a confirm round", "rule 4", []edit{
 		{
-			renewGo, "renewed.Token\n\t\tl.rounds.Next.renewals = append(l.rounds.Next.renewals, n)",
+			renewGo, "renewed.Token\n\t\tl.rounds.next.renewals = append(l.rounds.next.renewals, n)",
 			"renewed.Token\n\t\tl.answerRenewal(n, n.TTL, nil)",
 		},
 	}},
 	{"confirm round from before the promise", "rule 4", []edit{
 		{
-			renewGo, "renewed.Token\n\t\tl.rounds.Next.renewals = append(l.rounds.Next.renewals, n)",
-			"renewed.Token\n\t\tto := l.rounds.Soonest()\n\t\tto.renewals = append(to.renewals, n)",
+			renewGo, "renewed.Token\n\t\tl.rounds.next.renewals = append(l.rounds.next.renewals, n)",
+			"renewed.Token\n\t\tto := l.rounds.soonest()\n\t\tto.renewals = append(to.renewals, n)",
 		},
 		soonestRound,
 	}},
 	{"confirm round from before the read was asked", "rule 4", []edit{
 		{
 			remotesGo,
-			"\t\tl.rounds.Next.reads = append(l.rounds.Next.reads, q)",
-			"\t\tto := l.rounds.Soonest()\n\t\tto.reads = append(to.reads, q)",
+			"\t\tl.rounds.next.reads = append(l.rounds.next.reads, q)",
+			"\t\tto := l.rounds.soonest()\n\t\tto.reads = append(to.reads, q)",
 		},
 		soonestRound,
 	}},
@@ -108,7 +108,7 @@ var plantedCore = []planted{
 	}},
 	{"not found is said without a confirm round", "T7", []edit{
 		{
-			renewGo, "can give that answer (T7).\n\t\tl.rounds.Next.renewals = append(l.rounds.Next.renewals, n)",
+			renewGo, "can give that answer (T7).\n\t\tl.rounds.next.renewals = append(l.rounds.next.renewals, n)",
 			"gives it (T7).\n\t\tl.answerRenewal(n, 0, lease.ErrNotFound)",
 		},
 	}},
@@ -122,7 +122,7 @@ var plantedCore = []planted{
 	}},
 	{"a batch of renewals released without a confirm round", "rule 4", []edit{
 		{
-			renewalsGo, "l.rounds.Next.together = append(l.rounds.Next.together, b)",
+			renewalsGo, "l.rounds.next.together = append(l.rounds.next.together, b)",
 			"l.settleAll(b)",
 		},
 	}},
@@ -372,8 +372,8 @@ var plantedCore = []planted{
 	{"read released before its index is applied", "S1", []edit{
 		{
 			confirmGo,
-			"if len(q.done) == 0 || q.done[0].index > applied {",
-			"if len(q.done) == 0 {",
+			"if len(r.done) == 0 || r.done[0].index > applied {",
+			"if len(r.done) == 0 {",
 		},
 	}},
 	{"read at a follower released before its index is applied", "S1", []edit{
@@ -387,7 +387,7 @@ var plantedCore = []planted{
 	}},
 	{"leader answers reads without a confirm round", "S1", []edit{
 		{
-			readGo, "\tl.rounds.Next.reads = append(l.rounds.Next.reads, q)",
+			readGo, "\tl.rounds.next.reads = append(l.rounds.next.reads, q)",
 			"\tq.Left = l.m.left(q.Leases)\n\tl.m.finish(q)",
 		},
 	}},

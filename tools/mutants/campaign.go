@@ -21,7 +21,6 @@ var witnesses = map[string][]Witness{
 	"internal/directory":       {simulator, {Dir: "internal/replica"}},
 	"internal/fsm":             {simulator, {Dir: "internal/replica"}},
 	"internal/replica":         {simulator},
-	"internal/replica/confirm": {{Dir: "internal/replica"}},
 	"internal/replica/delay":   {{Dir: "internal/replica"}},
 	"internal/replica/silence": {{Dir: "internal/replica"}},
 	"internal/api/waitqueue":   {simulator},
@@ -51,7 +50,7 @@ var finished = []string{
 	"client/queue",
 	"internal/access", "internal/api/waitqueue", "internal/copies", "internal/directory",
 	"internal/encoding", "internal/fsm", "internal/holder", "internal/keyrange",
-	"internal/mvcc", "internal/replica", "internal/replica/confirm", "internal/replica/delay",
+	"internal/mvcc", "internal/replica", "internal/replica/delay",
 	"internal/replica/silence", "internal/shell", "internal/ticket",
 	"internal/watch", "internal/wheel", "lease", "plan",
 }
