@@ -144,7 +144,7 @@ func (r *Replica) answer(term uint64, ps []*Proposal, results []fsm.Result) {
 		case p.origin.Member == 0:
 			p.Result, p.Index = results[i], r.machine.Index()
 			if r.lead != nil {
-				r.lead.queue.delay.Answered(r.now)
+				r.lead.queue.delay.answered(r.now)
 			}
 			r.out.Proposals = append(r.out.Proposals, p)
 		case p.Trace != nil:

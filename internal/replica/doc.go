@@ -24,7 +24,7 @@
 //
 //   - The gate (gate.go, effects.go, single.go) delays changes to keys that may be cached
 //     (package directory).
-//   - The queue (queue.go, package delay) holds admitted commands, applies the commit delay, and
+//   - The queue (queue.go, commit_delay.go) holds admitted commands, applies the commit delay, and
 //     makes the entries.
 //   - Confirm rounds (confirm.go, read.go) make every read and promise wait until a quorum
 //     has confirmed the leader in a round that began later.

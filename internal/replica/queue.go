@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"leasehold.dev/internal/fsm"
-	"leasehold.dev/internal/replica/delay"
 )
 
 // queue holds the commands that a leader has admitted but not yet proposed to Raft, in log order.
@@ -12,7 +11,7 @@ import (
 type queue struct {
 	m       *local
 	waiting []*Proposal
-	delay   delay.Delay
+	delay   commitDelay
 	number  uint64 // number of the last command added, counted from 1
 	// versioning is true while a change of the cluster version is in the log but not yet applied.
 	// Until it is applied, no command may follow it, because the version of the command's entry is
@@ -63,7 +62,7 @@ func (q *queue) first() uint64 { return q.number - uint64(len(q.waiting)) + 1 }
 // look starts the commit delay if the log is free, that is, if no append is being synced.
 func (q *queue) look(appending int) {
 	if q.m.cfg.CommitDelay && appending == 0 {
-		q.delay.Free(len(q.waiting))
+		q.delay.free(len(q.waiting))
 	}
 }
 
@@ -77,7 +76,7 @@ func (q *queue) due(appending int) bool {
 
 // delayed reports whether commands are waiting only because of the commit delay.
 func (q *queue) delayed(appending int) bool {
-	return len(q.waiting) > 0 && appending == 0 && q.delay.Holds(len(q.waiting), q.m.now)
+	return len(q.waiting) > 0 && appending == 0 && q.delay.holds(len(q.waiting), q.m.now)
 }
 
 // load tracks how long it takes to apply the commands of an entry under construction: see fsm.Cost.

@@ -284,6 +284,6 @@ func (r *Replica) Delayed() bool { return r.lead != nil && r.lead.queue.delayed(
 // EndDelay ends the commit delay.
 func (r *Replica) EndDelay() {
 	if r.lead != nil {
-		r.lead.queue.delay.End()
+		r.lead.queue.delay.end()
 	}
 }

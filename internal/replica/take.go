@@ -185,7 +185,7 @@ func (r *Replica) flush(l *leadership) {
 	if !l.queue.due(r.raft.appending) {
 		return
 	}
-	l.queue.delay.Proposed(len(l.queue.waiting))
+	l.queue.delay.proposed(len(l.queue.waiting))
 	for len(l.queue.waiting) > 0 && !l.queue.versioning {
 		data, group := l.queue.entry(r.inflight.time())
 		if len(group.proposals) == 0 {

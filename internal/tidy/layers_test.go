@@ -37,8 +37,7 @@ var layers = [][]string{
 	{"internal/replica"},
 	{"internal/fsm"},
 	{
-		"internal/directory", "internal/holder", "internal/copies",
-		"internal/replica/delay", "internal/replica/silence",
+		"internal/directory", "internal/holder", "internal/copies", "internal/replica/silence",
 	},
 	{"lease", "internal/mvcc", "internal/watch"},
 	{"test/crashfs"},
@@ -115,7 +114,6 @@ var pure = map[string][]string{
 	"internal/shell":     {"go.etcd.io/raft/v3/raftpb"},
 	"plan":               {"github.com/spf13/pflag"},
 
-	"internal/replica/delay":   nil,
 	"internal/replica/silence": nil,
 }
 

@@ -21,7 +21,6 @@ var witnesses = map[string][]Witness{
 	"internal/directory":       {simulator, {Dir: "internal/replica"}},
 	"internal/fsm":             {simulator, {Dir: "internal/replica"}},
 	"internal/replica":         {simulator},
-	"internal/replica/delay":   {{Dir: "internal/replica"}},
 	"internal/replica/silence": {{Dir: "internal/replica"}},
 	"internal/api/waitqueue":   {simulator},
 	"internal/ticket":          {simulator},
@@ -50,9 +49,8 @@ var finished = []string{
 	"client/queue",
 	"internal/access", "internal/api/waitqueue", "internal/copies", "internal/directory",
 	"internal/encoding", "internal/fsm", "internal/holder", "internal/keyrange",
-	"internal/mvcc", "internal/replica", "internal/replica/delay",
-	"internal/replica/silence", "internal/shell", "internal/ticket",
-	"internal/watch", "internal/wheel", "lease", "plan",
+	"internal/mvcc", "internal/replica", "internal/replica/silence", "internal/shell",
+	"internal/ticket", "internal/watch", "internal/wheel", "lease", "plan",
 }
 
 // all lists the packages to mutate.

@@ -1,4 +1,4 @@
-package delay
+package replica
 
 import (
 	"math/rand/v2"
@@ -7,11 +7,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// syncTime is how long the log takes to sync an entry, and patience is the maximum commit delay.
+// syncTime is how long the log takes to sync an entry, and maxDelay is the maximum commit delay.
 // Both are in milliseconds.
 const (
 	syncTime = 4
-	patience = 3
+	maxDelay = 3
 )
 
 // callers simulates callers that send a command, wait for its answer, and repeat. The log syncs one
@@ -19,7 +19,7 @@ const (
 type callers struct {
 	think    func() lease.Instant // time from an answer to the next command
 	delays   bool                 // enables the commit delay
-	d        Delay
+	d        commitDelay
 	now      lease.Instant
 	asks     map[lease.Instant]int // number of callers about to send a command, by time
 	waiting  int                   // pending commands
@@ -38,7 +38,7 @@ func (c *callers) step() {
 	delete(c.asks, c.now)
 	if c.syncing > 0 && c.now == c.done {
 		for range c.syncing {
-			c.d.Answered(c.now)
+			c.d.answered(c.now)
 			c.asks[c.now+max(1, c.think())]++
 		}
 		c.syncing = 0
@@ -46,21 +46,21 @@ func (c *callers) step() {
 	if c.syncing > 0 {
 		return
 	}
-	c.d.Free(c.waiting)
-	if c.held != 0 && c.now-c.held >= patience {
-		c.d.End()
+	c.d.free(c.waiting)
+	if c.held != 0 && c.now-c.held >= maxDelay {
+		c.d.end()
 	}
 	switch {
 	case c.waiting == 0:
 		return
-	case c.delays && c.d.Holds(c.waiting, c.now):
+	case c.delays && c.d.holds(c.waiting, c.now):
 		if c.held == 0 {
 			c.held = c.now
 			c.delayed++
 		}
 		return
 	}
-	c.d.Proposed(c.waiting)
+	c.d.proposed(c.waiting)
 	c.commands += c.waiting
 	c.entries++
 	c.syncing, c.waiting, c.done, c.held = c.waiting, 0, c.now+syncTime, 0
@@ -82,9 +82,9 @@ func played(n int, delays bool, least, most lease.Instant) *callers {
 	return c
 }
 
-// TestFastCallers checks that if callers respond immediately, nearly all of them share each entry.
-// Without the delay they would form two groups and complete fewer commands.
-func TestFastCallers(t *testing.T) {
+// TestDelayFastCallers checks that if callers respond immediately, nearly all of them share each
+// entry. Without the delay they would form two groups and complete fewer commands.
+func TestDelayFastCallers(t *testing.T) {
 	for _, n := range []int{2, 8, 64} {
 		with, without := played(n, true, 1, 2), played(n, false, 1, 2)
 		if n*with.entries > with.commands*10/9 {
@@ -97,9 +97,9 @@ func TestFastCallers(t *testing.T) {
 	}
 }
 
-// TestSlowCallers checks that entries are rarely delayed for slow callers, and never for a single
-// caller.
-func TestSlowCallers(t *testing.T) {
+// TestDelaySlowCallers checks that entries are rarely delayed for slow callers, and never for a
+// single caller.
+func TestDelaySlowCallers(t *testing.T) {
 	for _, n := range []int{1, 2, 8} {
 		c := played(n, true, 40, 400)
 		if c.delayed*10 > c.entries || n == 1 && c.delayed > 0 {
