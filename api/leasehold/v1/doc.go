@@ -3,8 +3,8 @@
 // code from the .proto files in this directory.
 //
 // The API is frozen: .ci/api.sh compares it with api/frozen.binpb and refuses changes that break
-// clients. Its mapping to JSON is in internal/api/web/transcoding rather than in the .proto files,
-// so that clients depend only on gRPC and protobuf.
+// clients. Its mapping to JSON is in internal/api/web rather than in the .proto files, so that
+// clients depend only on gRPC and protobuf.
 package leaseholdv1
 
 // Generating requires protoc 3.21, protoc-gen-go 1.36.11 and protoc-gen-go-grpc 1.6.2 on the PATH.

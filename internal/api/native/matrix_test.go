@@ -20,7 +20,7 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api/native/nativetest"
-	"leasehold.dev/internal/api/web/transcoding"
+	"leasehold.dev/internal/api/web"
 	"leasehold.dev/internal/direct"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/intercept"
@@ -112,7 +112,7 @@ func byGateway(t *testing.T, n Node, user string, c nativetest.Request) (bool, e
 	mux := runtime.NewServeMux(runtime.WithMetadata(
 		func(context.Context, *http.Request) metadata.MD { return metadata.Pairs("user", user) },
 	))
-	if err := transcoding.Register(mux, conn, c.Method.ParentFile()); err != nil {
+	if err := web.Transcode(mux, conn, c.Method.ParentFile()); err != nil {
 		return false, err
 	}
 	body, err := protojson.Marshal(c.Body)

@@ -27,7 +27,6 @@ import (
 	leaseholdv1 "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api/etcd/v3electionpb"
 	"leasehold.dev/internal/api/etcd/v3lockpb"
-	"leasehold.dev/internal/api/web/transcoding"
 	"leasehold.dev/internal/listen"
 )
 
@@ -94,7 +93,7 @@ func newGateway(o Options) (http.Handler, error) {
 			return status.Convert(cause(ctx, err))
 		}),
 	)
-	if err := transcoding.Register(mux, o.Conn, services...); err != nil {
+	if err := Transcode(mux, o.Conn, services...); err != nil {
 		return nil, fmt.Errorf("web: gateway: %w", err)
 	}
 	return &gateway{

@@ -1,4 +1,4 @@
-package transcoding
+package web
 
 import (
 	"bytes"
@@ -32,13 +32,13 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// TestGenerated compares requests and responses with the code that protoc-gen-grpc-gateway
+// TestTranscode compares requests and responses with the code that protoc-gen-grpc-gateway
 // generates. It uses each path of etcd's API and similar ones, with valid and invalid bodies. The
 // server echoes the requests.
-func TestGenerated(t *testing.T) {
-	conn := connected(t)
+func TestTranscode(t *testing.T) {
+	conn := echoServer(t)
 	ours, theirs := runtime.NewServeMux(), runtime.NewServeMux()
-	if err := Register(ours, conn, pb.File_rpc_proto); err != nil {
+	if err := Transcode(ours, conn, pb.File_rpc_proto); err != nil {
 		t.Fatal(err)
 	}
 	for _, register := range []func(context.Context, *runtime.ServeMux, *grpc.ClientConn) error{
@@ -58,8 +58,8 @@ func TestGenerated(t *testing.T) {
 			} {
 				for _, method := range []string{http.MethodPost, http.MethodGet} {
 					asked++
-					want := answer(theirs, method, near, body)
-					if got := answer(ours, method, near, body); got != want {
+					want := response(theirs, method, near, body)
+					if got := response(ours, method, near, body); got != want {
 						t.Errorf("%s %s %s:\n%s\ngenerated code:\n%s", method, near, body, got, want)
 					}
 				}
@@ -71,8 +71,8 @@ func TestGenerated(t *testing.T) {
 	}
 }
 
-// TestRegisterRefuses checks that a method that cannot be transcoded is rejected at registration.
-func TestRegisterRefuses(t *testing.T) {
+// TestTranscodeRefuses checks that a method that cannot be transcoded is rejected at registration.
+func TestTranscodeRefuses(t *testing.T) {
 	for _, rule := range []*annotations.HttpRule{
 		{Pattern: &annotations.HttpRule_Get{Get: "/a"}, Body: "*"},
 		{Pattern: &annotations.HttpRule_Post{Post: "/a"}},
@@ -83,7 +83,7 @@ func TestRegisterRefuses(t *testing.T) {
 			},
 		},
 	} {
-		if err := Register(runtime.NewServeMux(), nil, fileWith(t, rule)); err == nil {
+		if err := Transcode(runtime.NewServeMux(), nil, fileWith(t, rule)); err == nil {
 			t.Errorf("%v was registered", rule)
 		}
 	}
@@ -131,8 +131,8 @@ func fileWith(t *testing.T, rule *annotations.HttpRule) protoreflect.FileDescrip
 	return f
 }
 
-// answer returns the complete answer to a request.
-func answer(h http.Handler, method, path, body string) string {
+// response returns the complete response to a request.
+func response(h http.Handler, method, path, body string) string {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	r.Header.Set("Authorization", "token")
 	r.Header.Set("X-Forwarded-For", "192.0.2.7")
@@ -148,22 +148,22 @@ func answer(h http.Handler, method, path, body string) string {
 	return strings.ReplaceAll(fmt.Sprint(out.String(), res.Trailer), " ", "")
 }
 
-// plain is a codec that passes messages through unchanged.
-type plain struct{}
+// plainCodec is a codec that passes messages through unchanged.
+type plainCodec struct{}
 
-func (plain) Name() string { return "plain" }
+func (plainCodec) Name() string { return "plain" }
 
-func (plain) Marshal(v any) ([]byte, error) { return *v.(*[]byte), nil }
+func (plainCodec) Marshal(v any) ([]byte, error) { return *v.(*[]byte), nil }
 
-func (plain) Unmarshal(data []byte, v any) error {
+func (plainCodec) Unmarshal(data []byte, v any) error {
 	*v.(*[]byte) = bytes.Clone(data)
 	return nil
 }
 
-// connected returns a connection to a server that has all methods. It answers every request that
+// echoServer returns a connection to a server that has all methods. It answers every request that
 // does not contain an "a".
-func connected(t *testing.T) *grpc.ClientConn {
-	s := grpc.NewServer(grpc.ForceServerCodec(plain{}), grpc.UnknownServiceHandler(serve))
+func echoServer(t *testing.T) *grpc.ClientConn {
+	s := grpc.NewServer(grpc.ForceServerCodec(plainCodec{}), grpc.UnknownServiceHandler(echo))
 	l := bufconn.Listen(1 << 16)
 	go func() { _ = s.Serve(l) }()
 	t.Cleanup(s.Stop)
@@ -179,7 +179,7 @@ func connected(t *testing.T) *grpc.ClientConn {
 	return conn
 }
 
-func serve(_ any, s grpc.ServerStream) error {
+func echo(_ any, s grpc.ServerStream) error {
 	name, _ := grpc.MethodFromServerStream(s)
 	md, _ := metadata.FromIncomingContext(s.Context())
 	head := metadata.Pairs("called", name)

@@ -1,7 +1,4 @@
-// Package transcoding translates JSON over HTTP to gRPC calls. It replaces the code that
-// protoc-gen-grpc-gateway generates for each method. Instead, it reads the differences between
-// methods from their descriptors.
-package transcoding
+package web
 
 import (
 	"context"
@@ -20,17 +17,20 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// Register adds a handler to mux for each method that has an HTTP path in the given files. The
-// handler calls the method over conn. The generated Go packages of the files must be linked,
-// because they create the messages.
-func Register(
+// Transcode adds a handler to mux for each method that has an HTTP path in the given files. The
+// handler translates JSON over HTTP to calls of the method over conn. The generated Go packages of
+// the files must be linked, because they create the messages.
+//
+// Transcode replaces the code that protoc-gen-grpc-gateway generates for each method. Instead, it
+// reads the differences between methods from their descriptors.
+func Transcode(
 	mux *runtime.ServeMux, conn grpc.ClientConnInterface, files ...protoreflect.FileDescriptor,
 ) error {
 	for _, f := range files {
 		for i := range f.Services().Len() {
 			methods := f.Services().Get(i).Methods()
 			for j := range methods.Len() {
-				if err := register(mux, conn, methods.Get(j)); err != nil {
+				if err := transcodeMethod(mux, conn, methods.Get(j)); err != nil {
 					return err
 				}
 			}
@@ -49,7 +49,7 @@ type method struct {
 	desc    grpc.StreamDesc
 }
 
-func register(
+func transcodeMethod(
 	mux *runtime.ServeMux, conn grpc.ClientConnInterface, d protoreflect.MethodDescriptor,
 ) error {
 	rule, _ := proto.GetExtension(d.Options(), annotations.E_Http).(*annotations.HttpRule)
@@ -66,8 +66,7 @@ func register(
 	}
 	for _, b := range append([]*annotations.HttpRule{rule}, rule.GetAdditionalBindings()...) {
 		if b.GetPost() == "" || b.GetBody() != "*" || d.IsStreamingClient() && !d.IsStreamingServer() {
-			return fmt.Errorf("transcoding: %s must use POST with the request as the body",
-				d.FullName())
+			return fmt.Errorf("%s must use POST with the request as the body", d.FullName())
 		}
 		m := &method{
 			mux: mux, conn: conn, path: b.GetPost(), in: in, out: out,
