@@ -91,7 +91,7 @@ func (d *Directory) ForceNewCluster(now time.Time) (kept string, err error) {
 	}
 	for d.machine.Scrub(1 << 20) { // remove data that no revision needs
 	}
-	err = Create(c, o, func(w io.Writer) error {
+	err = create(c, o, func(w io.Writer) error {
 		return backup.Write(context.Background(), w, d.Cluster, d.machine.Image().Encode)
 	}, func() {})
 	if err != nil {

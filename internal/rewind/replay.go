@@ -51,7 +51,7 @@ func (b *Backups) Restore(
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var r Restored
-	err := Create(c, o, func(w io.Writer) (err error) {
+	err := create(c, o, func(w io.Writer) (err error) {
 		var m *fsm.Machine
 		var cluster uint64
 		if r, m, cluster, err = b.replay(ctx, to, warn); err != nil {
@@ -62,9 +62,9 @@ func (b *Backups) Restore(
 	return r, err
 }
 
-// Create creates a data directory from the output of write, which it trusts. It calls stop when it
+// create creates a data directory from the output of write, which it trusts. It calls stop when it
 // no longer needs to read, and returns once write has returned.
-func Create(
+func create(
 	c server.Config, o server.RestoreOptions, write func(io.Writer) error, stop func(),
 ) error {
 	out, in := io.Pipe()

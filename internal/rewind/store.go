@@ -1,7 +1,7 @@
 // Package rewind lists and verifies the backups that members make. It uses them to restore the
-// state at a point in time into a data directory. It also determines the condition of a member's
-// data directory, and can turn a survivor's data directory into one for the first member of a new
-// cluster. It does not need a running member.
+// state at a point in time into a data directory, and can also restore a snapshot of an etcd
+// cluster. It determines the condition of a member's data directory, and can turn a survivor's data
+// directory into one for the first member of a new cluster. It does not need a running member.
 package rewind
 
 import (

@@ -1,13 +1,11 @@
 package serve
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
-	"math/rand/v2"
 	"net/url"
 	"os"
 	"slices"
@@ -16,9 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"leasehold.dev/internal/backup"
 	"leasehold.dev/internal/encoding"
-	"leasehold.dev/internal/etcdsnapshot"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/rewind"
 	"leasehold.dev/internal/table"
@@ -178,18 +174,10 @@ func restoreFile(_ io.Writer, path string, cfg server.Config, o server.RestoreOp
 
 // restoreEtcd restores an etcd snapshot, and prints to w what it omitted.
 func restoreEtcd(w io.Writer, path string, cfg server.Config, o server.RestoreOptions) error {
-	s, err := etcdsnapshot.Open(path, o.SkipHash)
+	sum, err := rewind.RestoreEtcd(path, cfg, o)
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return notRestored(path, err, cfg)
 	}
-	defer s.Close()
-	err = rewind.Create(cfg, o, func(w io.Writer) error {
-		return backup.Write(context.Background(), w, max(rand.Uint64(), 1), s.Import().Encode)
-	}, func() {})
-	if err := notRestored(path, err, cfg); err != nil {
-		return err
-	}
-	sum := s.Summary()
 	fmt.Fprintf(w, "%d keys and %d leases, as of etcd's revision %d\n",
 		sum.Keys, sum.Leases, sum.Revision)
 	if sum.Orphans > 0 {

@@ -17,7 +17,7 @@ var layers = [][]string{
 		"conformance", "integrations",
 	},
 	{"internal/cli", "internal/serve"},
-	{"internal/load", "internal/rewind", "internal/etcdsnapshot"},
+	{"internal/load", "internal/rewind"},
 	{"server", "internal/relay"},
 	{"internal/member"},
 	{"internal/api/etcd", "internal/api/native", "internal/api/web", "internal/api/ui"},

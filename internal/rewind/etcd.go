@@ -1,13 +1,15 @@
-package etcdsnapshot
+package rewind
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"math/rand/v2"
 	"os"
 	"time"
 
@@ -16,16 +18,47 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"leasehold.dev/internal/backup"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
+	"leasehold.dev/server"
 )
 
-// errFormat means that a file is not an etcd snapshot, or is damaged.
-var errFormat = errors.New("not a complete etcd snapshot")
+// EtcdSummary describes the contents of a snapshot of an etcd cluster.
+type EtcdSummary struct {
+	Revision     int64
+	Keys, Leases int
+	// Orphans is the number of keys attached to leases that do not exist. They are restored without
+	// a lease.
+	Orphans int
+	// Users is the number of users. They are not restored.
+	Users int
+}
 
-// These are the buckets that this package reads in etcd's database, and the keys that it reads in
-// the bucket meta.
+// RestoreEtcd creates a data directory with the state of an etcd cluster, as server.Restore does
+// from a backup. The file was written by "etcdctl snapshot save", or is member/snap/db in the data
+// directory of a stopped member, which requires o.SkipHash.
+//
+// It restores the newest version of every key, and the leases, as etcd 3.6 and 3.7 store them. It
+// does not restore the history, users or roles.
+func RestoreEtcd(path string, c server.Config, o server.RestoreOptions) (EtcdSummary, error) {
+	s, err := openEtcd(path, o.SkipHash)
+	if err != nil {
+		return EtcdSummary{}, fmt.Errorf("%s: %w", path, err)
+	}
+	defer s.close()
+	err = create(c, o, func(w io.Writer) error {
+		return backup.Write(context.Background(), w, max(rand.Uint64(), 1), s.contents().Encode)
+	}, func() {})
+	return s.summary(), err
+}
+
+// errNotEtcd means that a file is not an etcd snapshot, or is damaged.
+var errNotEtcd = errors.New("not a complete etcd snapshot")
+
+// These are the buckets that are read in etcd's database, and the key that is read in the bucket
+// meta.
 var (
 	bucketKeys      = []byte("key")
 	bucketLeases    = []byte("lease")
@@ -34,28 +67,28 @@ var (
 	finishedCompact = []byte("finishedCompactRev")
 )
 
-// A Snapshot is an open snapshot file. Its methods must not be called concurrently.
-type Snapshot struct {
+// An etcdSnapshot is an open snapshot file. Its methods must not be called concurrently.
+type etcdSnapshot struct {
 	db *bolt.DB
 	tx *bolt.Tx
 
 	revision int64
-	newest   map[string]revision // newest revision of each existing key
+	newest   map[string]etcdRevision // newest revision of each existing key
 	leases   []lease.Terms
 	known    map[lease.ID]bool
 	orphans  int
 	users    int
 }
 
-// A revision identifies a change in etcd's database.
-type revision struct{ main, sub int64 }
+// An etcdRevision identifies a change in etcd's database.
+type etcdRevision struct{ main, sub int64 }
 
-// Open opens a file and reads its index. Unless skipHash is set, the SHA-256 at the end of the file
-// must match. A member's own database has no SHA-256. Open returns an error if the file cannot be
-// read as a snapshot.
-func Open(path string, skipHash bool) (*Snapshot, error) {
+// openEtcd opens a file and reads its index. Unless skipHash is set, the SHA-256 at the end of the
+// file must match. A member's own database has no SHA-256. openEtcd returns an error if the file
+// cannot be read as a snapshot.
+func openEtcd(path string, skipHash bool) (*etcdSnapshot, error) {
 	if !skipHash {
-		if err := checkHash(path); err != nil {
+		if err := checkEtcdHash(path); err != nil {
 			return nil, err
 		}
 	}
@@ -63,25 +96,25 @@ func Open(path string, skipHash bool) (*Snapshot, error) {
 	// member.
 	db, err := bolt.Open(path, 0o400, &bolt.Options{ReadOnly: true, Timeout: time.Second})
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errFormat, err)
+		return nil, fmt.Errorf("%w: %w", errNotEtcd, err)
 	}
 	tx, err := db.Begin(false)
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	s := &Snapshot{db: db, tx: tx, newest: map[string]revision{}, known: map[lease.ID]bool{}}
+	s := &etcdSnapshot{db: db, tx: tx, newest: map[string]etcdRevision{}, known: map[lease.ID]bool{}}
 	if err := s.index(); err != nil {
-		return nil, errors.Join(err, s.Close())
+		return nil, errors.Join(err, s.close())
 	}
 	return s, nil
 }
 
-// Close closes the file.
-func (s *Snapshot) Close() error { return errors.Join(s.tx.Rollback(), s.db.Close()) }
+// close closes the file.
+func (s *etcdSnapshot) close() error { return errors.Join(s.tx.Rollback(), s.db.Close()) }
 
-// checkHash verifies the SHA-256 that "etcdctl snapshot save" appends: 32 bytes after a whole
+// checkEtcdHash verifies the SHA-256 that "etcdctl snapshot save" appends: 32 bytes after a whole
 // number of sectors.
-func checkHash(path string) error {
+func checkEtcdHash(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
@@ -93,7 +126,7 @@ func checkHash(path string) error {
 	}
 	if info.Size()%512 != sha256.Size {
 		return fmt.Errorf("%w: no SHA-256 at its end; use --skip-hash-check to read it anyway, "+
-			"for example if it is a member's member/snap/db file", errFormat)
+			"for example if it is a member's member/snap/db file", errNotEtcd)
 	}
 	sum := sha256.New()
 	if _, err := io.CopyN(sum, f, info.Size()-sha256.Size); err != nil {
@@ -104,15 +137,15 @@ func checkHash(path string) error {
 		return err
 	}
 	if !bytes.Equal(sum.Sum(nil), want) {
-		return fmt.Errorf("%w: its SHA-256 does not match its contents", errFormat)
+		return fmt.Errorf("%w: its SHA-256 does not match its contents", errNotEtcd)
 	}
 	return nil
 }
 
-func (s *Snapshot) index() error {
+func (s *etcdSnapshot) index() error {
 	keys := s.tx.Bucket(bucketKeys)
 	if keys == nil {
-		return fmt.Errorf("%w: it has no bucket %q", errFormat, bucketKeys)
+		return fmt.Errorf("%w: it has no bucket %q", errNotEtcd, bucketKeys)
 	}
 	s.revision = 1
 	if b := s.tx.Bucket(bucketMeta); b != nil {
@@ -131,7 +164,7 @@ func (s *Snapshot) index() error {
 		s.revision = max(s.revision, at.main)
 		var kv mvccpb.KeyValue
 		if err := proto.Unmarshal(v, &kv); err != nil {
-			return fmt.Errorf("%w: revision %d: %w", errFormat, at.main, err)
+			return fmt.Errorf("%w: revision %d: %w", errNotEtcd, at.main, err)
 		}
 		if deleted {
 			delete(s.newest, string(kv.Key))
@@ -148,16 +181,16 @@ func (s *Snapshot) index() error {
 
 // parseRevision parses a key in the bucket of keys: two 8-byte numbers separated by an underscore,
 // followed by a t if the change deleted the key.
-func parseRevision(k []byte) (at revision, deleted bool, err error) {
+func parseRevision(k []byte) (at etcdRevision, deleted bool, err error) {
 	if len(k) < 17 || k[8] != '_' || len(k) > 18 || len(k) == 18 && k[17] != 't' {
-		return at, false, fmt.Errorf("%w: revision %x", errFormat, k)
+		return at, false, fmt.Errorf("%w: revision %x", errNotEtcd, k)
 	}
 	at.main = int64(binary.BigEndian.Uint64(k))
 	at.sub = int64(binary.BigEndian.Uint64(k[9:]))
 	return at, len(k) == 18, nil
 }
 
-func (s *Snapshot) indexLeases() error {
+func (s *etcdSnapshot) indexLeases() error {
 	b := s.tx.Bucket(bucketLeases)
 	if b == nil {
 		return nil
@@ -182,13 +215,13 @@ func parseLease(v []byte) (id lease.ID, ttl int64, err error) {
 	for len(v) > 0 {
 		number, kind, n := protowire.ConsumeTag(v)
 		if n < 0 {
-			return 0, 0, fmt.Errorf("%w: lease: %w", errFormat, protowire.ParseError(n))
+			return 0, 0, fmt.Errorf("%w: lease: %w", errNotEtcd, protowire.ParseError(n))
 		}
 		v = v[n:]
 		if kind == protowire.VarintType && (number == 1 || number == 2) {
 			value, n := protowire.ConsumeVarint(v)
 			if n < 0 {
-				return 0, 0, fmt.Errorf("%w: lease: %w", errFormat, protowire.ParseError(n))
+				return 0, 0, fmt.Errorf("%w: lease: %w", errNotEtcd, protowire.ParseError(n))
 			}
 			if v = v[n:]; number == 1 {
 				id = lease.ID(value)
@@ -198,40 +231,29 @@ func parseLease(v []byte) (id lease.ID, ttl int64, err error) {
 			continue
 		}
 		if n = protowire.ConsumeFieldValue(number, kind, v); n < 0 {
-			return 0, 0, fmt.Errorf("%w: lease: %w", errFormat, protowire.ParseError(n))
+			return 0, 0, fmt.Errorf("%w: lease: %w", errNotEtcd, protowire.ParseError(n))
 		}
 		v = v[n:]
 	}
 	if ttl <= 0 {
-		return 0, 0, fmt.Errorf("%w: lease %016x has a TTL of %d", errFormat, uint64(id), ttl)
+		return 0, 0, fmt.Errorf("%w: lease %016x has a TTL of %d", errNotEtcd, uint64(id), ttl)
 	}
 	return id, ttl, nil
 }
 
-// A Summary describes the contents of a snapshot.
-type Summary struct {
-	Revision     int64
-	Keys, Leases int
-	// Orphans is the number of keys attached to leases that do not exist. They are imported without
-	// a lease.
-	Orphans int
-	// Users is the number of users. They are not imported.
-	Users int
+// summary describes the contents of the snapshot. Orphans counts only keys that contents has
+// yielded so far.
+func (s *etcdSnapshot) summary() EtcdSummary {
+	return EtcdSummary{s.revision, len(s.newest), len(s.leases), s.orphans, s.users}
 }
 
-// Summary describes the contents of the snapshot. Orphans counts only keys that [Snapshot.Import]
-// has yielded so far.
-func (s *Snapshot) Summary() Summary {
-	return Summary{s.revision, len(s.newest), len(s.leases), s.orphans, s.users}
-}
-
-// Import returns the contents of the snapshot. They must be read before Close is called.
-func (s *Snapshot) Import() *fsm.Import {
+// contents returns the contents of the snapshot. They must be read before close is called.
+func (s *etcdSnapshot) contents() *fsm.Import {
 	s.orphans = 0
 	return &fsm.Import{Revision: s.revision, Leases: s.terms(), Keys: s.records()}
 }
 
-func (s *Snapshot) terms() iter.Seq[lease.Terms] {
+func (s *etcdSnapshot) terms() iter.Seq[lease.Terms] {
 	return func(yield func(lease.Terms) bool) {
 		for _, t := range s.leases {
 			if !yield(t) {
@@ -241,7 +263,7 @@ func (s *Snapshot) terms() iter.Seq[lease.Terms] {
 	}
 }
 
-func (s *Snapshot) records() iter.Seq[mvcc.Record] {
+func (s *etcdSnapshot) records() iter.Seq[mvcc.Record] {
 	return func(yield func(mvcc.Record) bool) {
 		c := s.tx.Bucket(bucketKeys).Cursor()
 		for k, v := c.First(); k != nil; k, v = c.Next() {

@@ -1,4 +1,4 @@
-package etcdsnapshot
+package rewind
 
 import (
 	"compress/gzip"
@@ -21,15 +21,15 @@ import (
 	"leasehold.dev/lease"
 )
 
-// change is an entry in etcd's key bucket.
-type change struct {
+// etcdChange is an entry in etcd's key bucket.
+type etcdChange struct {
 	main, sub       int64
 	key, value      string
 	created         int64 // 0 if the change deletes the key
 	version, leased int64
 }
 
-func (c change) entry() (k, v []byte) {
+func (c etcdChange) entry() (k, v []byte) {
 	k = append(binary.BigEndian.AppendUint64(nil, uint64(c.main)), '_')
 	k = binary.BigEndian.AppendUint64(k, uint64(c.sub))
 	kv := &mvccpb.KeyValue{Key: []byte(c.key)}
@@ -43,13 +43,13 @@ func (c change) entry() (k, v []byte) {
 	return k, v
 }
 
-func leaseEntry(id, ttl int64) []byte {
+func etcdLease(id, ttl int64) []byte {
 	b := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(id))
 	return protowire.AppendVarint(protowire.AppendTag(b, 2, protowire.VarintType), uint64(ttl))
 }
 
-// save writes a snapshot as etcdctl does and returns its path.
-func save(t *testing.T, leases map[int64]int64, changes ...change) string {
+// saveEtcd writes a snapshot as etcdctl does and returns its path.
+func saveEtcd(t *testing.T, leases map[int64]int64, changes ...etcdChange) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "etcd.db")
 	db, err := bolt.Open(path, 0o600, nil)
@@ -63,7 +63,7 @@ func save(t *testing.T, leases map[int64]int64, changes ...change) string {
 		all := errors.Join(err1, err2, err3, users.Put([]byte("root"), nil))
 		for id, ttl := range leases {
 			k := binary.BigEndian.AppendUint64(nil, uint64(id))
-			all = errors.Join(all, list.Put(k, leaseEntry(id, ttl)))
+			all = errors.Join(all, list.Put(k, etcdLease(id, ttl)))
 		}
 		for _, c := range changes {
 			k, v := c.entry()
@@ -85,16 +85,16 @@ func save(t *testing.T, leases map[int64]int64, changes ...change) string {
 	return path
 }
 
-// restore restores a snapshot as the server does.
-func restore(t *testing.T, path string) (*fsm.Machine, Summary) {
+// restoreEtcd restores a snapshot as RestoreEtcd does, but only in memory.
+func restoreEtcd(t *testing.T, path string) (*fsm.Machine, EtcdSummary) {
 	t.Helper()
-	s, err := Open(path, false)
+	s, err := openEtcd(path, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer s.close()
 	var chunks [][]byte
-	err = s.Import().Encode(func(b []byte) error {
+	err = s.contents().Encode(func(b []byte) error {
 		chunks = append(chunks, append([]byte(nil), b...))
 		return nil
 	})
@@ -113,11 +113,11 @@ func restore(t *testing.T, path string) (*fsm.Machine, Summary) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m, s.Summary()
+	return m, s.summary()
 }
 
-// keys describes a machine's keys in revision order.
-func keys(m *fsm.Machine) string {
+// keysOf describes a machine's keys in revision order.
+func keysOf(m *fsm.Machine) string {
 	var got []string
 	for r := range m.View().KV.Records() {
 		got = append(got, fmt.Sprintf("%s=%s created %d, modified %d, version %d, lease %d",
@@ -126,21 +126,21 @@ func keys(m *fsm.Machine) string {
 	return strings.Join(got, "\n")
 }
 
-func TestRestore(t *testing.T) {
-	m, sum := restore(t, save(t, map[int64]int64{7: 60, 9: 5},
-		change{main: 2, key: "a", value: "1", created: 2, version: 1},
-		change{main: 3, key: "a", value: "2", created: 2, version: 2},
-		change{main: 4, key: "b", value: "x", created: 4, version: 1, leased: 7},
-		change{main: 5, key: "b"},
-		change{main: 6, key: "c", value: "y", created: 6, version: 1, leased: 7},
-		change{main: 6, sub: 1, key: "d", value: "z", created: 6, version: 1, leased: 8},
-		change{main: 7, key: "b", value: "again", created: 7, version: 1, leased: 9},
+func TestRestoreEtcd(t *testing.T) {
+	m, sum := restoreEtcd(t, saveEtcd(t, map[int64]int64{7: 60, 9: 5},
+		etcdChange{main: 2, key: "a", value: "1", created: 2, version: 1},
+		etcdChange{main: 3, key: "a", value: "2", created: 2, version: 2},
+		etcdChange{main: 4, key: "b", value: "x", created: 4, version: 1, leased: 7},
+		etcdChange{main: 5, key: "b"},
+		etcdChange{main: 6, key: "c", value: "y", created: 6, version: 1, leased: 7},
+		etcdChange{main: 6, sub: 1, key: "d", value: "z", created: 6, version: 1, leased: 8},
+		etcdChange{main: 7, key: "b", value: "again", created: 7, version: 1, leased: 9},
 	))
-	want := Summary{Revision: 7, Keys: 4, Leases: 2, Orphans: 1, Users: 1}
+	want := EtcdSummary{Revision: 7, Keys: 4, Leases: 2, Orphans: 1, Users: 1}
 	if sum != want {
 		t.Errorf("summary %+v; want %+v", sum, want)
 	}
-	text := keys(m)
+	text := keysOf(m)
 	if want := `a=2 created 2, modified 3, version 2, lease 0
 c=y created 6, modified 6, version 1, lease 7
 d=z created 6, modified 6, version 1, lease 0
@@ -179,8 +179,8 @@ func TestEtcdsOwn(t *testing.T) {
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	m, sum := restore(t, path)
-	if want := (Summary{Revision: 9, Keys: 5, Leases: 2, Users: 1}); sum != want {
+	m, sum := restoreEtcd(t, path)
+	if want := (EtcdSummary{Revision: 9, Keys: 5, Leases: 2, Users: 1}); sum != want {
 		t.Errorf("summary %+v; want %+v", sum, want)
 	}
 	want := `b=x created 4, modified 4, version 1, lease 7807731195431547141
@@ -188,20 +188,20 @@ c=1 created 7, modified 7, version 1, lease 0
 d=2 created 7, modified 7, version 1, lease 0
 e=5 created 8, modified 8, version 1, lease 0
 a=3 created 2, modified 9, version 3, lease 0`
-	if got := keys(m); got != want {
+	if got := keysOf(m); got != want {
 		t.Errorf("keys:\n%s\nwant:\n%s", got, want)
 	}
 }
 
-func TestEmptyStore(t *testing.T) {
-	m, sum := restore(t, save(t, nil))
+func TestEtcdEmpty(t *testing.T) {
+	m, sum := restoreEtcd(t, saveEtcd(t, nil))
 	if sum.Revision != 1 || m.View().KV.Revision() != 1 {
 		t.Errorf("summary %+v, revision %d; want revision 1", sum, m.View().KV.Revision())
 	}
 }
 
-func TestDamaged(t *testing.T) {
-	good := save(t, nil, change{main: 2, key: "a", value: "1", created: 2, version: 1})
+func TestEtcdDamaged(t *testing.T) {
+	good := saveEtcd(t, nil, etcdChange{main: 2, key: "a", value: "1", created: 2, version: 1})
 	data, err := os.ReadFile(good)
 	if err != nil {
 		t.Fatal(err)
@@ -222,19 +222,19 @@ func TestDamaged(t *testing.T) {
 			if err := os.WriteFile(path, test.data, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			_, err := Open(path, false)
-			if !errors.Is(err, errFormat) || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("error %v; want errFormat with %q", err, test.want)
+			_, err := openEtcd(path, false)
+			if !errors.Is(err, errNotEtcd) || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v; want errNotEtcd with %q", err, test.want)
 			}
 		})
 	}
-	if _, err := Open(filepath.Join(t.TempDir(), "missing"), true); !errors.Is(err, os.ErrNotExist) {
+	if _, err := openEtcd(filepath.Join(t.TempDir(), "missing"), true); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a missing file: %v; want ErrNotExist", err)
 	}
 }
 
-func TestNegativeLease(t *testing.T) {
-	_, err := Open(save(t, map[int64]int64{-5: 60}), false)
+func TestEtcdNegativeLease(t *testing.T) {
+	_, err := openEtcd(saveEtcd(t, map[int64]int64{-5: 60}), false)
 	if err == nil || !strings.Contains(err.Error(), "revoke it") {
 		t.Errorf("error %v; want one that says to revoke the lease", err)
 	}
