@@ -8,8 +8,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"leasehold.dev/internal/binding/issuertest"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/test/issuertest"
 	"leasehold.dev/test/virtual"
 )
 

@@ -20,8 +20,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
-	"leasehold.dev/internal/binding/issuertest"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/test/issuertest"
 	"leasehold.dev/test/virtual"
 )
 

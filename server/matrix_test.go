@@ -23,13 +23,13 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
-	"leasehold.dev/internal/api/etcd/etcdtest"
-	"leasehold.dev/internal/api/native/nativetest"
 	"leasehold.dev/internal/direct"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/wire"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/etcdtest"
+	"leasehold.dev/test/nativetest"
 	"leasehold.dev/test/virtual"
 )
 

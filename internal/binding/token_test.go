@@ -17,7 +17,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
-	"leasehold.dev/internal/binding/issuertest"
+	"leasehold.dev/test/issuertest"
 )
 
 // rig holds bindings for an issuer named corp, whose subjects have the role app.

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc"
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/cli/app"
-	"leasehold.dev/internal/cli/app/apptest"
+	"leasehold.dev/test/apptest"
 	"leasehold.dev/test/tier"
 )
 

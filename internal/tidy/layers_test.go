@@ -89,10 +89,11 @@ var strangers = map[string][]string{
 
 var wire = []string{"google.golang.org/grpc", "go.etcd.io/etcd", "net/http"}
 
-// whiteBox lists the test packages that run parts of the product directly. All others use only what
-// is available to users.
+// whiteBox lists the test packages that run parts of the product directly or help to test them. All
+// others use only what is available to users.
 var whiteBox = []string{
 	"test/sim", "test/bubble", "test/inprocess", "test/virtual", "test/crashfs",
+	"test/apptest", "test/etcdtest", "test/nativetest",
 }
 
 // pure lists packages whose results depend only on their arguments, so that the simulator can

@@ -13,9 +13,9 @@ import (
 
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
-	"leasehold.dev/internal/api/etcd/etcdtest"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/intercept"
+	"leasehold.dev/test/etcdtest"
 )
 
 // loginAs is an Identity that has just logged in.

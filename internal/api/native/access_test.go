@@ -9,11 +9,11 @@ import (
 
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
-	"leasehold.dev/internal/api/native/nativetest"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/intercept"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/nativetest"
 )
 
 // login is the identity of a caller in tests: a user that has just logged in, or an anonymous

@@ -19,7 +19,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
-	"leasehold.dev/internal/api/native/nativetest"
 	"leasehold.dev/internal/api/web"
 	"leasehold.dev/internal/direct"
 	"leasehold.dev/internal/fsm"
@@ -27,6 +26,7 @@ import (
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/wire"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/nativetest"
 )
 
 // secretBytesOf returns the secret of a lease, and secretOf returns its hash.

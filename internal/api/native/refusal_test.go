@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
-	"leasehold.dev/internal/api/native/nativetest"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/test/nativetest"
 )
 
 // byID returns requests that name another principal's leases by ID. The name, keys and holds of

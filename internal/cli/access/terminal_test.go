@@ -7,7 +7,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"leasehold.dev/internal/cli/app"
-	"leasehold.dev/internal/cli/app/apptest"
+	"leasehold.dev/test/apptest"
 )
 
 // TestNothingForTerminals checks that escape sequences in the names of users, roles and keys, which

@@ -13,7 +13,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
 	"leasehold.dev/internal/cli/app"
-	"leasehold.dev/internal/cli/app/apptest"
+	"leasehold.dev/test/apptest"
 )
 
 // patience is the command timeout in tests.

@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/client/members"
 	"leasehold.dev/client/queue"
 	"leasehold.dev/internal/cli/app"
-	"leasehold.dev/internal/cli/app/apptest"
+	"leasehold.dev/test/apptest"
 )
 
 // TestNothingForTerminals checks that escape sequences in IDs, owners, payloads and metadata, which

@@ -8,7 +8,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client/leases"
 	"leasehold.dev/internal/cli/app"
-	"leasehold.dev/internal/cli/app/apptest"
+	"leasehold.dev/test/apptest"
 )
 
 // TestNothingForTerminals checks that escape sequences in names, owners, labels and keys, which

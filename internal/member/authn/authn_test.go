@@ -28,9 +28,9 @@ import (
 	"leasehold.dev/internal/api/etcd/v3electionpb"
 	"leasehold.dev/internal/api/etcd/v3lockpb"
 	"leasehold.dev/internal/api/relayed"
-	"leasehold.dev/internal/binding/issuertest"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/login"
+	"leasehold.dev/test/issuertest"
 )
 
 // member is a member whose users and roles can be changed by a test.
