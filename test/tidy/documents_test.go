@@ -185,7 +185,7 @@ func TestDocuments(t *testing.T) {
 		}
 	}
 	for _, s := range load(t) {
-		if s.dir() != "internal/tidy" {
+		if s.dir() != "test/tidy" {
 			for _, what := range r.danglingDocuments(s.path, string(s.text)) {
 				t.Errorf("%s names %s, which does not exist", s.path, what)
 			}
@@ -271,7 +271,7 @@ func TestLabels(t *testing.T) {
 	}
 	var tests strings.Builder
 	for _, s := range load(t) {
-		if s.dir() == "internal/tidy" {
+		if s.dir() == "test/tidy" {
 			continue
 		}
 		for _, g := range s.ast.Comments {

@@ -13,8 +13,8 @@ import (
 var layers = [][]string{
 	{"leaseholdtest"},
 	{
-		"cmd/leasehold", "examples", "bench", "packaging", "test", "tools", "internal/tidy",
-		"conformance", "integrations",
+		"cmd/leasehold", "examples", "bench", "packaging", "test", "tools", "conformance",
+		"integrations",
 	},
 	{"internal/cli", "internal/serve"},
 	{"internal/load", "internal/rewind"},

@@ -5,5 +5,5 @@
 // A rule is here if a violation has caused harm before and neither the compiler, go vet nor
 // staticcheck would detect it. The package exports nothing. Run the tests with
 //
-//	go test ./internal/tidy
+//	go test ./test/tidy
 package tidy
