@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,7 +14,10 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 
 	native "leasehold.dev/api/leasehold/v1"
 )
@@ -263,5 +267,25 @@ func streamAsks(ctx context.Context, t *testing.T, conn *grpc.ClientConn) {
 			t.Fatal(err)
 		}
 		answers += len(m.GetResponses())
+	}
+}
+
+// TestPanicIsAudited checks that a call that panics is in the audit log, because it may have had an
+// effect before.
+func TestPanicIsAudited(t *testing.T) {
+	lines, text := auditedRun(t, "writes", func(r *running, _ map[string]*grpc.ClientConn) {
+		unary, _ := r.interceptors()
+		ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.UnixAddr{Net: "unix"}})
+		_, err := unary(ctx, &pb.PutRequest{Key: []byte("k")},
+			&grpc.UnaryServerInfo{FullMethod: "/grpc.test/Put"}, // needs no login
+			func(context.Context, any) (any, error) { panic("a bug") })
+		if status.Code(err) != codes.Internal || r.panics.Ended() != 1 {
+			t.Errorf("the call returned %v, %d panics are counted", err, r.panics.Ended())
+		}
+	})
+	if !slices.ContainsFunc(lines, func(s string) bool {
+		return strings.HasSuffix(s, "test/Put k-  failed")
+	}) {
+		t.Errorf("the call is not in\n%s", text)
 	}
 }

@@ -64,7 +64,8 @@ func (c *calls) enter(
 		defer leave()
 	}
 	if c.audit != nil {
-		return c.audit.Unary(ctx, req, info, func(ctx context.Context, req any) (any, error) {
+		return c.audit.Unary(ctx, req, info, func(ctx context.Context, req any) (_ any, err error) {
+			defer c.panics.End(info.FullMethod, &err) // inside, so that the call is audited
 			if err := c.limits.admit(ctx, info.FullMethod); err != nil {
 				return nil, err
 			}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -127,9 +126,7 @@ func (c *core) run(ctx context.Context) error {
 			c.stop()
 			return nil
 		case <-c.inbox.wake:
-			// The first request wakes the core. Goroutines that are ready to run may be about to add
-			// more, and a step that serves them all costs little more than a step for one.
-			runtime.Gosched()
+			c.inbox.gather.wait()
 		case <-timer.C:
 		}
 		wait, err := c.step()
@@ -406,7 +403,7 @@ func (c *core) image(ctx context.Context) (*fsm.Image, error) {
 }
 
 // stop rejects all requests in the inbox. It does not wake up callers whose commands are in the
-// log. core.stopped does that.
+// log. node.ended does that.
 func (c *core) stop() {
 	m := c.inbox.close()
 	for _, a := range m.Arrivals {

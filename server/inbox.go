@@ -2,7 +2,9 @@ package server
 
 import (
 	"math"
+	"runtime"
 	"sync"
+	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
 
@@ -20,7 +22,8 @@ const maxQueued = 1 << 16
 // everything that has arrived since its last step in one batch, up to maxTaken requests of each
 // type.
 type inbox struct {
-	wake chan struct{} // has a token while there is work to take
+	wake   chan struct{} // has a token while there is work to take
+	gather gather        // used only by the core
 
 	mu sync.Mutex
 	mail
@@ -39,9 +42,36 @@ type mail struct {
 }
 
 func newInbox() *inbox {
-	b := &inbox{wake: make(chan struct{}, 1)}
+	b := &inbox{wake: make(chan struct{}, 1), gather: gather{yield: runtime.Gosched}}
 	b.room = sync.NewCond(&b.mu)
 	return b
+}
+
+// gather lets more requests arrive before a step. The first request wakes the core, but goroutines
+// that are ready to run may be about to add others. A step that serves them all costs little more
+// than a step for one.
+type gather struct {
+	yield func()    // runtime.Gosched, except in tests
+	until time.Time // wait returns immediately until then
+}
+
+const (
+	// If a yield takes longYield, many goroutines are ready to run. The core then does not yield for
+	// gatherPause times as long, because heartbeats and renewals must not wait for all of them.
+	longYield   = time.Millisecond
+	gatherPause = 10
+)
+
+// wait lets the goroutines that are ready to run go first.
+func (g *gather) wait() {
+	began := time.Now()
+	if began.Before(g.until) {
+		return
+	}
+	g.yield()
+	if now := time.Now(); now.Sub(began) >= longYield {
+		g.until = now.Add(gatherPause * now.Sub(began))
+	}
 }
 
 // task queues a function for the core to call. It returns false if the core has stopped.

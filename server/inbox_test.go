@@ -3,6 +3,8 @@ package server
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
@@ -128,4 +130,31 @@ func TestManyRequestsTakeSeveralSteps(t *testing.T) {
 			t.Fatalf("number %d is another", i)
 		}
 	}
+}
+
+// TestGather checks that the core yields before each step, but not for a while after a yield that
+// took long.
+func TestGather(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		yields, takes := 0, time.Duration(0)
+		g := gather{yield: func() { yields++; time.Sleep(takes) }}
+		steps := func(n, want int) {
+			t.Helper()
+			yields = 0
+			for range n {
+				g.wait()
+			}
+			if yields != want {
+				t.Errorf("%d yields in %d steps, want %d", yields, n, want)
+			}
+		}
+		steps(100, 100)
+		takes = longYield
+		steps(100, 1)
+		time.Sleep(gatherPause*longYield - 1)
+		steps(1, 0)
+		time.Sleep(time.Nanosecond)
+		takes = longYield - 1
+		steps(100, 100)
+	})
 }

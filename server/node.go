@@ -42,9 +42,10 @@ type node struct {
 	alarmed  atomic.Bool
 	short    chan struct{}   // capacity 1; signals that a command exceeded the quota
 	expelled <-chan struct{} // Done channel of Server.expelled
-	// ended is closed when the core has stopped or the member was expelled. One channel for both
-	// makes each wait cheaper.
+	// ended is closed when the core has stopped, which calls end, or the member was expelled. One
+	// channel for both makes each wait cheaper.
 	ended <-chan struct{}
+	end   func()
 	calls sync.Pool // contains *call
 }
 

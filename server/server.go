@@ -62,7 +62,6 @@ type Server struct {
 	ready    chan struct{}
 	// expelled ends when other members report that this one must stop. Its cause is the reason.
 	expelled context.Context
-	endWaits context.CancelFunc // called when the core has stopped; ends waits for its answers
 	once     sync.Once
 }
 
@@ -104,9 +103,7 @@ func newServer(cfg Config) (*Server, error) {
 		cfg: cfg, core: c, peers: c.peers, peerTLS: accept, limits: limits, panics: panics,
 		ready: make(chan struct{}), expelled: expelled,
 	}
-	ended, end := context.WithCancel(expelled)
-	s.endWaits = end
-	if s.node, err = newNode(cfg, c, expelled.Done(), ended.Done()); err == nil {
+	if s.node, err = newNode(cfg, c, expelled); err == nil {
 		s.logins, err = newLogins(cfg, s.node)
 	}
 	if err == nil {
@@ -121,18 +118,19 @@ func newServer(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-func newNode(cfg Config, c *core, expelled, ended <-chan struct{}) (*node, error) {
+func newNode(cfg Config, c *core, expelled context.Context) (*node, error) {
 	id, _ := c.disk.Identity()
 	k, err := newKeeper(cfg, c, id)
 	if err != nil {
 		return nil, err
 	}
+	ended, end := context.WithCancel(expelled)
 	return &node{
 		core: c, cluster: id.Cluster, member: id.Member, keeper: k,
 		limits: api.NewRateLimiter(
 			func() *access.State { return c.View().Access }, cfg.Access.MetricsPrincipals,
 		),
-		short: make(chan struct{}, 1), expelled: expelled, ended: ended,
+		short: make(chan struct{}, 1), expelled: expelled.Done(), ended: ended.Done(), end: end,
 	}, nil
 }
 
@@ -305,7 +303,7 @@ func (s *Server) run(ctx context.Context) error {
 
 	g.start(fail, func() error { return s.core.writer.run(writerCtx) })
 	g.start(fail, func() error {
-		defer s.endWaits()
+		defer s.node.end()
 		defer close(s.core.stopped)
 		return s.core.run(coreCtx)
 	})

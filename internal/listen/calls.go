@@ -79,7 +79,7 @@ func (all *Answers) Unary(inner grpc.UnaryServerInterceptor) grpc.UnaryServerInt
 	return func(
 		ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 	) (any, error) {
-		ctx, c := all.unary(ctx)
+		ctx, c := all.callIn(ctx)
 		if err := c.account.enter(2 * all.mostOpen); err != nil {
 			return nil, err
 		}
@@ -96,8 +96,8 @@ func (all *Answers) Unary(inner grpc.UnaryServerInterceptor) grpc.UnaryServerInt
 	}
 }
 
-// unary returns a unary call, and the context that leads to it.
-func (all *Answers) unary(ctx context.Context) (context.Context, *call) {
+// callIn returns the record of a unary call, and a context in which RoomFor finds it.
+func (all *Answers) callIn(ctx context.Context) (context.Context, *call) {
 	if in := requestOf(ctx); in != nil && in.account != nil && in.account.all == all {
 		in.answer = call{Context: ctx, account: in.account}
 		return ctx, &in.answer

@@ -45,11 +45,15 @@ type frames struct {
 
 // Read returns buffered bytes, or reads more if there are none.
 func (f *frames) Read(p []byte) (n int, err error) {
-	if len(f.rest) == 0 {
+	// A large buffer can hold hundreds of calls or resets, and they count before it has been used up.
+	if len(f.rest) == 0 || f.sender.opens+f.sender.resets >= fewOpens {
 		if err := f.sender.wait(context.Background()); err != nil {
 			return 0, err
 		}
+	}
+	if len(f.rest) == 0 {
 		if len(p) >= len(f.small) {
+			f.more = false // the rest of a large payload is no sign of many small frames
 			n, err = f.conn.Read(p)
 		} else {
 			n, err = f.fill()
@@ -75,10 +79,11 @@ func (f *frames) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// fill reads into a buffer: the large one if the last read filled its buffer.
+// fill reads into a buffer: the large one if the last read filled its buffer. A stranger never gets
+// the large one, so that it cannot make many connections hold one.
 func (f *frames) fill() (n int, err error) {
 	switch {
-	case f.more && f.large == nil:
+	case f.more && f.large == nil && f.sender.known.Load():
 		f.large = largeReads.Get().(*[largeRead]byte)
 	case !f.more && f.large != nil:
 		largeReads.Put(f.large)

@@ -170,17 +170,19 @@ func (s *sender) most() int64 {
 }
 
 // incoming is a call and its request. It is also the context of a gRPC call, so that a call needs
-// only one allocation here. Most fields are guarded by the sender's mu.
+// only one allocation here.
 type incoming struct {
+	// These fields do not change once the call is being served.
 	context.Context
-	sender *sender
-	stream uint32
-	header metadata.MD // headers of a gRPC call; must not be changed
-	// refused is the error if the call has been rejected.
-	refused error
-	account *account // of the connection's responses; nil if they are not counted
-	answer  call     // response of a unary call
+	sender  *sender
+	stream  uint32
+	header  metadata.MD // headers of a gRPC call; must not be changed
+	account *account    // of the connection's responses; nil if they are not counted
+	refused error       // why the call has been rejected; nil if it has not been
 
+	answer call // response of a unary call; used only by the goroutine that serves it
+
+	// The following fields are guarded by the sender's mu, except for the atomic ones.
 	head      [5]byte      // header of a message
 	got       int          // number of bytes in head
 	left      int64        // bytes of the message, after its head, that have not arrived
