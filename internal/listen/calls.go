@@ -3,6 +3,7 @@ package listen
 import (
 	"context"
 	"runtime"
+	"slices"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
@@ -339,10 +340,18 @@ func (u *unread) hold(data mem.BufferSlice) mem.BufferSlice {
 	at := len(data) - 1
 	u.last = data[at]
 	bytes := u.last.ReadOnlyData()
-	// gRPC does not report when a tiny buffer has been written. In addition, its pools round every
-	// size above 32 KiB up to 1 MiB, which is too much memory for thousands of unread responses.
-	if mem.IsBelowBufferPoolingThreshold(cap(bytes)) || cap(bytes) > 2*len(bytes) {
-		bytes = append(make([]byte, 0, max(smallAnswer, len(bytes))), bytes...)
+	switch {
+	case mem.IsBelowBufferPoolingThreshold(cap(bytes)):
+		// gRPC does not report when such a tiny buffer has been written.
+		pool := mem.DefaultBufferPool()
+		b := pool.Get(smallAnswer)
+		*b = append((*b)[:0], bytes...)
+		u.last.Free()
+		u.last, bytes = mem.NewBuffer(b, pool), *b
+	case cap(bytes) > 2*len(bytes):
+		// gRPC's pools round every size above 32 KiB up to 1 MiB, which is too much memory for
+		// thousands of unread responses.
+		bytes = slices.Clone(bytes)
 		u.last.Free()
 		u.last = mem.SliceBuffer(bytes)
 	}
