@@ -190,7 +190,7 @@ func (b *Body) Read(p []byte) (int, error) {
 	if n == 0 {
 		return n, err
 	}
-	if why := b.sender.frame(b.in.stream, n); why != nil {
+	if why := b.sender.frame(b.in.stream, n, nil); why != nil {
 		return 0, why
 	}
 	if b.in.room != nil {

@@ -123,7 +123,7 @@ func (f *frames) note(b []byte) error {
 				continue
 			}
 			f.got = 0
-			if err := f.begin(); err != nil {
+			if err := f.begin(len(b) == 0); err != nil {
 				return err
 			}
 		}
@@ -141,8 +141,9 @@ func (f *frames) endData() {
 	}
 }
 
-// begin begins a frame.
-func (f *frames) begin() error {
+// begin begins a frame. atEnd is set if rest begins with its payload. Data that is already there is
+// tracked at once, which takes one lock instead of two.
+func (f *frames) begin(atEnd bool) error {
 	size := int(f.head[0])<<16 | int(f.head[1])<<8 | int(f.head[2])
 	kind, flags := http2.FrameType(f.head[3]), http2.Flags(f.head[4])
 	stream := binary.BigEndian.Uint32(f.head[5:]) &^ (1 << 31)
@@ -153,11 +154,16 @@ func (f *frames) begin() error {
 	case http2.FrameRSTStream:
 		f.sender.resets++
 	case http2.FrameData:
-		f.call, f.data = stream, size
-		if flags.Has(http2.FlagDataPadded) && size > 0 {
-			f.size, f.data = true, size-1
+		switch padded := flags.Has(http2.FlagDataPadded) && size > 0; {
+		case padded:
+			f.call, f.size, f.data = stream, true, size-1
+		case atEnd && size <= len(f.rest):
+			f.skip = size
+			return f.sender.frame(stream, size, f.rest[:size])
+		default:
+			f.call, f.data = stream, size
 		}
-		return f.sender.frame(stream, size)
+		return f.sender.frame(stream, size, nil)
 	}
 	f.skip = size
 	return nil

@@ -3,11 +3,14 @@ package listen
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 
 	"golang.org/x/net/http2"
@@ -141,4 +144,52 @@ func TestHeader(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestReadsCountAlike checks that requests count the same whether their frames are in the buffer when
+// they are read, or arrive byte by byte.
+func TestReadsCountAlike(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(1, 2))
+		message := func(n int) []byte {
+			return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(n)), make([]byte, n)...)
+		}
+		for range 200 {
+			var sent bytes.Buffer
+			framer := http2.NewFramer(&sent, nil)
+			for range 1 + r.IntN(20) {
+				text := slices.Concat(message(r.IntN(300)), message(r.IntN(300)))
+				for len(text) > 0 && r.IntN(50) > 0 {
+					n := min(r.IntN(200), len(text))
+					if padding := make([]byte, r.IntN(2)*r.IntN(50)); len(padding) > 0 {
+						_ = framer.WriteDataPadded(1, false, text[:n], padding) // cannot fail
+					} else {
+						_ = framer.WriteData(1, false, text[:n])
+					}
+					text = text[n:]
+				}
+			}
+			counted := func(conn io.Reader) (held, whole, begun int64) {
+				all := NewRequests(1, slog.New(slog.DiscardHandler))
+				from := all.sender("10.0.0.1:1", func(error) {})
+				defer from.close()
+				from.newest = 1
+				in := from.open(t.Context())
+				framer := http2.NewFramer(io.Discard, &frames{
+					conn: bytesConn{Reader: conn}, sender: from, pace: newPace(runtime.Gosched),
+				})
+				for {
+					if _, err := framer.ReadFrame(); err != nil {
+						return from.held, in.whole, in.begun
+					}
+				}
+			}
+			h1, w1, b1 := counted(bytes.NewReader(sent.Bytes()))
+			h2, w2, b2 := counted(iotest.OneByteReader(bytes.NewReader(sent.Bytes())))
+			if h1 != h2 || w1 != w2 || b1 != b2 || h1 == 0 {
+				t.Fatalf("buffered: %d bytes, %d messages, %d incomplete; byte by byte: %d, %d, %d",
+					h1, w1, b1, h2, w2, b2)
+			}
+		}
+	})
 }

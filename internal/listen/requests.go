@@ -442,9 +442,9 @@ func (s *sender) look() {
 	}
 }
 
-// frame records that a data frame has begun. It returns an error if the sender holds too many
-// bytes.
-func (s *sender) frame(stream uint32, size int) error {
+// frame records that a data frame of this size has begun with the data b. It returns an error if
+// the sender holds too many bytes.
+func (s *sender) frame(stream uint32, size int, b []byte) error {
 	s.mu.Lock()
 	if in := s.calls[stream]; in != nil {
 		if in.begun == 0 {
@@ -453,6 +453,7 @@ func (s *sender) frame(stream uint32, size int) error {
 		cost := frameCost(size)
 		in.begun += cost
 		s.addLocked(cost)
+		s.dataLocked(in, b)
 	}
 	tooMuch := s.holdsTooMuchLocked()
 	s.mu.Unlock()
@@ -464,10 +465,14 @@ func (s *sender) data(stream uint32, b []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if in := s.calls[stream]; in != nil {
-		s.opens += in.dataLocked(b)
-		if in.begun > 0 {
-			s.lookLocked()
-		}
+		s.dataLocked(in, b)
+	}
+}
+
+func (s *sender) dataLocked(in *incoming, b []byte) {
+	s.opens += in.dataLocked(b)
+	if in.begun > 0 && len(b) > 0 {
+		s.lookLocked()
 	}
 }
 

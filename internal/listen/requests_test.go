@@ -44,7 +44,7 @@ func (s *sends) call(ctx context.Context, stream uint32, data []byte) *incoming 
 }
 
 func (s *sends) send(stream uint32, data []byte) {
-	_ = s.frame(stream, len(data)) // an error also closes the sender
+	_ = s.frame(stream, len(data), nil) // an error also closes the sender
 	s.data(stream, data)
 }
 
