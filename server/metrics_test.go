@@ -215,8 +215,8 @@ func (r *running) gather(t *testing.T, name string) map[string]float64 {
 	return out
 }
 
-// tenant creates a user, limits it to a number of leases (has), and grants it that many. It then
-// attempts more grants (refused is their number), all of which must fail.
+// tenant creates a user, limits it to has leases, and grants that many. Each of the next refused
+// grants must fail.
 func (r *running) tenant(t *testing.T, user string, has, refused int) {
 	t.Helper()
 	r.asRoot(t, &fsm.UserAdd{Name: user, NoPassword: true})

@@ -170,7 +170,7 @@ func run(ctx context.Context, cluster client.Config, out *log.Logger) error {
 	return nil
 }
 
-// renewDue renews the leases of which half of the TTL has passed (T1 in RFC 2131). No address may
+// renewDue renews each lease once half of its TTL has passed (T1 in RFC 2131). No address may
 // change while its lease is valid, or belong to two hosts.
 func renewDue(ctx context.Context, hosts []*host) error {
 	owners := make(map[string]string)

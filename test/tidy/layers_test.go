@@ -89,8 +89,8 @@ var strangers = map[string][]string{
 
 var wire = []string{"google.golang.org/grpc", "go.etcd.io/etcd", "net/http"}
 
-// whiteBox lists the test packages that run parts of the product directly or help to test them. All
-// others use only what is available to users.
+// whiteBox lists the test packages that run parts of the product directly or help to test them. The
+// other test packages use only the public API.
 var whiteBox = []string{
 	"test/sim", "test/bubble", "test/inprocess", "test/virtual", "test/crashfs",
 	"test/apptest", "test/etcdtest", "test/nativetest",
