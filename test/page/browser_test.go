@@ -182,7 +182,7 @@ func (p *tab) until(what, expression string) {
 		if errors.Is(err, chromedp.ErrPollingTimeout) {
 			err = errors.New("it did not come")
 		}
-		p.Fatalf("%s: %v. The page says:\n%s", what, err, text)
+		p.Fatalf("The page says:\n%s\n\n%s: %v", text, what, err)
 	}
 }
 

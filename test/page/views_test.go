@@ -33,9 +33,19 @@ func TestViews(t *testing.T) {
 	p.until("three members", "document.querySelectorAll('tbody tr').length === 3")
 	p.until("a leader", "document.querySelector('tbody').innerText.includes('leader')")
 	p.shows("this member makes none")
-	p.until("how fast the log is", "/^within [\\d.]+ m?s/.test([...document.querySelectorAll('dt')]."+
+	p.until("how fast the log is", "/^(within|over) [\\d.]+ m?s/.test([...document.querySelectorAll('dt')]."+
 		"find((e) => e.textContent === 'log sync, p99').nextSibling.textContent)")
 	p.shows("none yet")
+	for within, want := range map[int]string{3: "within 2.5 s", 2: "over 2.5 s"} {
+		var got string
+		p.eval(fmt.Sprintf(`import("./view_overview.js").then(({ mostly }) => mostly((name) => ({
+			h_count: [{ value: 3 }],
+			h_bucket: [["0.5", 1], ["2.5", %d], ["+Inf", 3]].map(([le, value]) => ({ labels: { le }, value })),
+		})[name], "h"))`, within), &got)
+		if got != want {
+			t.Errorf("a slow disk: the page says %q, want %q", got, want)
+		}
+	}
 	p.picture("overview")
 
 	p.view("Leases")

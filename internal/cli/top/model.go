@@ -357,11 +357,15 @@ func short(d time.Duration) string {
 }
 
 // seconds formats a number of seconds, which can be unknown.
-func seconds(s *float64) string {
-	if s == nil {
+func seconds(b *bound) string {
+	if b == nil {
 		return "-"
 	}
-	return short(time.Duration(*s * float64(time.Second)))
+	s := short(time.Duration(b.seconds * float64(time.Second)))
+	if b.over {
+		return ">" + s
+	}
+	return s
 }
 
 // perSecond formats a rate, which can be unknown.

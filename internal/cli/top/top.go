@@ -76,19 +76,32 @@ func (h Histogram) since(old Histogram) Histogram {
 	return Histogram{h.Bounds, counts}
 }
 
-// p99 returns the lowest bound that at least 99% of the values do not exceed. It returns nil if
-// there are no values or the bound is infinite.
-func (h Histogram) p99() *float64 {
+// bound is an upper bound in seconds, or a lower one if over is set: a value in a histogram's last
+// bucket has no upper bound.
+type bound struct {
+	seconds float64
+	over    bool
+}
+
+// p99 returns the lowest bound that at least 99% of the values do not exceed, or the highest finite
+// bound if they do. It returns nil if there are no values.
+func (h Histogram) p99() *bound {
 	if len(h.Counts) == 0 || h.Counts[len(h.Counts)-1] == 0 {
 		return nil
 	}
 	want := uint64(math.Ceil(0.99 * float64(h.Counts[len(h.Counts)-1])))
+	b := new(bound)
 	for i, n := range h.Counts {
-		if n >= want && !math.IsInf(h.Bounds[i], 1) {
-			return &h.Bounds[i]
+		if math.IsInf(h.Bounds[i], 1) {
+			b.over = true
+			break
+		}
+		b.seconds = h.Bounds[i]
+		if n >= want {
+			break
 		}
 	}
-	return nil
+	return b
 }
 
 // lookBack is the time span covered by histograms. It is long enough to contain a useful number of
@@ -169,7 +182,7 @@ func (h history) rate(c counter, id string) *float64 {
 }
 
 // recent returns the p99 of a member's histogram over the last minute.
-func (h history) recent(id string, of func(*Figures) Histogram) *float64 {
+func (h history) recent(id string, of func(*Figures) Histogram) *bound {
 	now := h.newest()
 	x := now.figures(id)
 	if x == nil {
@@ -189,7 +202,7 @@ func lateOf(f *Figures) Histogram { return f.Late }
 // total holds the figures of the whole cluster. A nil figure is unknown.
 type total struct {
 	leases     *float64
-	sync, late *float64 // p99 at the slowest member
+	sync, late *bound // p99 at the slowest member
 	overdue    time.Duration
 	lag        uint64
 }
@@ -212,8 +225,8 @@ func (h history) total() (t total) {
 }
 
 // slower returns the larger of two values, each of which can be unknown.
-func slower(a, b *float64) *float64 {
-	if a == nil || b != nil && *b > *a {
+func slower(a, b *bound) *bound {
+	if a == nil || b != nil && (b.seconds > a.seconds || b.seconds == a.seconds && b.over) {
 		return b
 	}
 	return a

@@ -86,6 +86,19 @@ func TestScreen(t *testing.T) {
 	})
 }
 
+// TestSlowest checks that a member whose syncs take longer than the histogram can tell counts as the
+// slowest, not as unknown.
+func TestSlowest(t *testing.T) {
+	m := newModel(Options{Title: "a:2379", Pane: "leases", Ask: func() tea.Msg { return nil }})
+	m.Update(tea.WindowSizeMsg{Width: 100, Height: 20})
+	s := at(1)
+	s.Members[1].Figures.Sync.Counts[1] = 98
+	m.Update(s)
+	shows(t, m, "sync p99 >16ms")
+	press(m, "3")
+	shows(t, m, "m1", "2ms", "m2", ">16ms")
+}
+
 // TestKeys checks that keys select the list, filter it, and quit the program. Errors quit it as
 // well.
 func TestKeys(t *testing.T) {

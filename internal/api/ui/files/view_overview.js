@@ -64,12 +64,15 @@ function Rates({ found, before }) {
     <${Facts} list=${counters.map(([word, name]) => [word, rate(name)])} />`;
 }
 
-// mostly returns the 99th percentile of a histogram since the member started.
-function mostly(metrics, name) {
+// mostly returns what 99% of the values of a histogram did not exceed since the member started, or
+// the highest bound if they did: the last bucket has none.
+export function mostly(metrics, name) {
   const all = sum(metrics, name + "_count");
   if (all === 0) return "none yet";
-  const s = Number(metrics(name + "_bucket").find((b) => b.value >= 0.99 * all).labels.le);
-  return "within " + (s < 1 ? Number((s * 1000).toPrecision(3)) + " ms" : s ? span(s * 1000) : "minutes");
+  const bounds = metrics(name + "_bucket").filter((b) => b.labels.le !== "+Inf");
+  const within = bounds.find((b) => b.value >= 0.99 * all);
+  const s = Number((within || bounds.at(-1)).labels.le);
+  return (within ? "within " : "over ") + (s < 1 ? Number((s * 1000).toPrecision(3)) + " ms" : span(s * 1000));
 }
 
 // backup shows the age of the newest full backup. Only a member that makes backups knows it.
