@@ -90,7 +90,7 @@ func (t *tracker) checkpointed(slot uint32) {
 	k, r := t.timings.at(slot), t.table.record(slot)
 	if r.remaining != 0 {
 		t.part(slot, true)
-		t.unset(slot, isPending|isHeld|isSilent)
+		t.unset(slot, isPending|isBlocked|isSilent)
 		k.quiet = t.now.after(t.recheckpointInterval(r.ttl))
 	} else {
 		// The checkpoint was cleared. Another checkpoint may still be in flight. It will be applied

@@ -13,7 +13,7 @@ const (
 	isExpiring       // the decision to end it is in flight
 	isSilent         // needs a checkpoint that has not been proposed yet
 	isPending        // a checkpoint is in flight
-	isHeld           // past its expiry, but waiting for the outcome of a pending checkpoint
+	isBlocked        // past its expiry, but waiting for the outcome of a pending checkpoint
 )
 
 // timing is what the primary needs to time a lease.
@@ -42,9 +42,9 @@ type timing struct {
 // promotion).
 //
 // Invariants: For a live lease that is timed, exactly one of these holds: it is in the wheel, it is
-// in a group, or it has one of the flags isDue, isExpiring and isHeld. At most one proposal of the
-// tracker per lease is in flight, so isExpiring excludes isPending. The wheel fires a lease by its
-// expiry at the latest and, if the lease has no flags, by quiet.
+// in a group, or it has one of the flags isDue, isExpiring and isBlocked. At most one proposal of
+// the tracker per lease is in flight, so isExpiring excludes isPending. The wheel fires a lease no
+// later than its expiry and, if the lease has no flags, no later than quiet.
 type tracker struct {
 	cfg       *Config
 	table     *table          // read only
@@ -146,7 +146,7 @@ func (t *tracker) place(slot uint32) {
 		// Deciding now would leave two proposals in flight. If one of them were then dropped, there
 		// would be no telling which one.
 		t.wheel.Remove(slot) // it may not have fired yet
-		k.state |= isHeld
+		k.state |= isBlocked
 	case k.expiry <= t.now:
 		t.wheel.Remove(slot)
 		t.unset(slot, isSilent)
@@ -209,7 +209,7 @@ func (t *tracker) renew(slot uint32, token Token) (Renewal, error) {
 		// new instants. A checkpointed lease stays checkpointed until a command clears the
 		// checkpoint.
 		n.Clear = k.state&isPending != 0 || r.remaining != 0
-		t.unset(slot, isDue|isSilent|isHeld)
+		t.unset(slot, isDue|isSilent|isBlocked)
 		t.place(slot)
 	}
 	return n, nil
@@ -222,7 +222,7 @@ func (t *tracker) touch(slot uint32) {
 	k, ttl := t.timings.at(slot), t.table.record(slot).ttl
 	k.expiry = max(k.expiry, t.now.after(ttl))
 	k.quiet = t.now.after(t.cfg.silence(ttl))
-	t.unset(slot, isDue|isSilent|isHeld)
+	t.unset(slot, isDue|isSilent|isBlocked)
 	t.place(slot)
 }
 
@@ -244,7 +244,7 @@ func (t *tracker) reinstate(slot uint32, f flags) {
 	if t.timings.at(slot).state&f == 0 {
 		return
 	}
-	t.unset(slot, f|isHeld)
+	t.unset(slot, f|isBlocked)
 	t.place(slot)
 }
 

@@ -260,7 +260,7 @@ func (t *tracker) checkInvariants() error {
 // misplaced describes what is wrong with the timing of a lease. It returns "" if nothing is.
 func (t *tracker) misplaced(slot uint32, k timing, at Instant, in bool) string {
 	r, places := t.table.record(slot), 0
-	for _, f := range []flags{isDue, isExpiring, isHeld} {
+	for _, f := range []flags{isDue, isExpiring, isBlocked} {
 		if k.state&f != 0 {
 			places++
 		}
@@ -284,7 +284,7 @@ func (t *tracker) misplaced(slot uint32, k timing, at Instant, in bool) string {
 		return "in a group, but not live"
 	case k.state&isExpiring != 0 && k.state != isExpiring:
 		return "expiring, but other flags are set"
-	case k.state&isHeld != 0 && (k.state&isPending == 0 || k.expiry > t.now):
+	case k.state&isBlocked != 0 && (k.state&isPending == 0 || k.expiry > t.now):
 		return "held for no reason"
 	case k.state&isDue != 0 && (k.expiry > t.now || k.state != isDue):
 		return "due for no reason"

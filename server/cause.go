@@ -21,7 +21,7 @@ var causes = []struct {
 }{
 	{ErrTooOld, cause.TooOld},
 	{encoding.ErrNewer, cause.TooOld},
-	{ErrForeign, cause.VersionNotSpoken},
+	{ErrUnsupportedVersion, cause.VersionNotSpoken},
 	{identity.ErrLost, cause.LostData},
 	{identity.ErrCopied, cause.CopiedData},
 	{identity.ErrRemoved, cause.Removed},

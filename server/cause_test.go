@@ -81,7 +81,7 @@ func testCauses(t *testing.T) {
 		"":                     nil,
 		cause.Failed:           errors.New("another"),
 		cause.TooOld:           identity.OtherRelease(encoding.ErrNewer, "d"),
-		cause.VersionNotSpoken: identity.Foreign(errors.New("v2"), "d"),
+		cause.VersionNotSpoken: identity.UnsupportedVersion(errors.New("v2"), "d"),
 		cause.LostData:         fmt.Errorf("member 1 rejected this member: %w", identity.LostData("d")),
 		cause.CopiedData:       fmt.Errorf("m: %w", identity.ErrCopied),
 		cause.Removed:          identity.ErrRemoved,

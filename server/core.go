@@ -222,7 +222,7 @@ func (c *core) end() error {
 		return c.damaged(c.shell.Err)
 	}
 	if err := identity.OtherRelease(c.shell.Err, c.dir); errors.Is(err, ErrTooOld) ||
-		errors.Is(err, ErrForeign) {
+		errors.Is(err, ErrUnsupportedVersion) {
 		return err
 	}
 	if c.shell.Out.Failed != nil {

@@ -127,7 +127,7 @@ func Found(c Config) (cluster, member uint64, err error) {
 
 // Reach checks whether a member with this configuration can join. It returns nil if at least one
 // member responds at its peer URLs and belongs to the cluster. It queries all members concurrently.
-// The error is ErrForeign if this release does not support the cluster's version.
+// The error is ErrUnsupportedVersion if this release does not support the cluster's version.
 func Reach(c Config, members map[string][]url.URL, cluster uint64) error {
 	_, way, err := peerWay(c)
 	if err != nil {

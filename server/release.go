@@ -17,8 +17,9 @@ var (
 	// ErrTooOld means that this release is too old for the member. A newer release has written
 	// something to the member's data or to the cluster's log that this release cannot read.
 	ErrTooOld = identity.ErrTooOld
-	// ErrForeign means that this release does not support the version of the member's cluster.
-	ErrForeign = identity.ErrForeign
+	// ErrUnsupportedVersion means that this release does not support the version of the member's
+	// cluster.
+	ErrUnsupportedVersion = identity.ErrUnsupportedVersion
 )
 
 // logVersion logs decisions about the cluster version, and which members a decision is waiting for.

@@ -514,7 +514,7 @@ func (s *Server) publish(ctx context.Context) error {
 		case err == nil && errors.Is(r.Err, fsm.ErrIncarnation):
 			return identity.LostData(s.cfg.DataDir)
 		case err == nil && errors.Is(r.Err, fsm.ErrVersion):
-			return identity.Foreign(r.Err, s.cfg.DataDir)
+			return identity.UnsupportedVersion(r.Err, s.cfg.DataDir)
 		case err == nil:
 			return r.Err
 		}

@@ -65,8 +65,8 @@ type snapshotter struct {
 	version atomic.Uint32
 	index   atomic.Uint64
 	speaks  version.Range // cluster versions that this member supports
-	// uncopied is an index: the log after it has not been copied to the backups. It is 0 if this
-	// member does not make backups.
+	// uncopied is the index after which the log has not been copied to the backups yet. It is 0 if
+	// this member does not make backups.
 	uncopied atomic.Uint64
 }
 
@@ -145,12 +145,12 @@ func (s *snapshotter) relieve(c *core, full bool) {
 // begin starts writing a snapshot of the current state.
 func (s *snapshotter) begin(c *core, tail uint64) {
 	image, conf := c.replica.Machine().Image(), c.replica.ConfState()
-	keep := s.Begin(image.View.Index, tail)
+	drop := s.Begin(image.View.Index, tail)
 	if tail > 0 { // if tail is 0, space is needed or the whole log must be dropped
-		keep = s.keepUncopied(keep)
+		drop = s.dropLimit(drop)
 	}
 	s.wg.Go(func() {
-		bytes, err := s.write(image, conf, keep)
+		bytes, err := s.write(image, conf, drop)
 		c.inbox.task(func() {
 			s.Ended(image.View.Index, bytes, err == nil)
 			if err == nil {
@@ -164,12 +164,12 @@ func (s *snapshotter) begin(c *core, tail uint64) {
 // maxUncopied limits how much of the log is kept while backups fail.
 const maxUncopied = 256 << 20
 
-// keepUncopied returns the index up to which the log can be dropped. It is keep, or less if the
+// dropLimit returns the index up to which the log can be dropped. It is drop, or less if the
 // backups still need the log.
-func (s *snapshotter) keepUncopied(keep uint64) uint64 {
+func (s *snapshotter) dropLimit(drop uint64) uint64 {
 	from := s.uncopied.Load()
-	if from == 0 || from >= keep || s.disk.BytesAfter(from) > maxUncopied {
-		return keep
+	if from == 0 || from >= drop || s.disk.BytesAfter(from) > maxUncopied {
+		return drop
 	}
 	return from
 }
@@ -192,12 +192,12 @@ func (s *snapshotter) ended(index uint64, err error) {
 	}
 }
 
-// write writes a snapshot and drops the log up to keep.
+// write writes a snapshot and drops the log up to drop.
 func (s *snapshotter) write(
-	image *fsm.Image, conf *raftpb.ConfState, keep uint64,
+	image *fsm.Image, conf *raftpb.ConfState, drop uint64,
 ) (uint64, error) {
 	begin, index := time.Now(), image.View.Index
-	if err := identity.WriteSnapshot(s.disk, image, conf, keep); err != nil {
+	if err := identity.WriteSnapshot(s.disk, image, conf, drop); err != nil {
 		return 0, err
 	}
 	bytes := s.disk.Usage().SnapshotBytes

@@ -3,7 +3,6 @@ package fsm
 import (
 	"cmp"
 
-	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
 )
@@ -57,40 +56,6 @@ func (m *Machine) checkCost(c Cost) error {
 	for _, u := range c.Uses {
 		if err := m.checkLimits(u); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-// checkLimits returns an *access.LimitError if the increase would exceed a limit of the principal.
-func (m *Machine) checkLimits(more Use) error {
-	if more.Principal == "" {
-		return nil
-	}
-	who := m.meta.accounts.caller
-	own := who.User == more.Principal
-	if !own {
-		who = access.Caller{User: more.Principal}
-	}
-	has := m.use(more.Principal)
-	for _, x := range [...]struct {
-		what      access.Resource
-		has, more int64
-	}{
-		{access.Leases, has.Leases, more.Leases},
-		{access.LeaseKeys, has.LeaseKeys, more.LeaseKeys},
-		{access.Bytes, has.Bytes, more.Bytes},
-	} {
-		if x.more <= 0 {
-			continue
-		}
-		if most := m.meta.access.Limit(who, x.what); most > 0 && x.has+x.more > most {
-			if !own {
-				x.has = -1
-			}
-			return &access.LimitError{
-				Principal: more.Principal, What: x.what, Limit: most, Used: x.has, Asked: x.more,
-			}
 		}
 	}
 	return nil

@@ -49,7 +49,7 @@ func RestoreBackup(
 		// cluster runs an earlier release.
 		v := &r.m.version
 		*v = ClusterVersion{Number: max(v.Number, r.m.cfg.Versions.Oldest), Decided: r.m.index}
-		if err := r.m.Foreign(); err != nil {
+		if err := r.m.CheckVersion(); err != nil {
 			return err
 		}
 		if f.BumpRevision < 0 || r.revision > math.MaxInt64-f.BumpRevision {

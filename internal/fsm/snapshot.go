@@ -198,11 +198,11 @@ func (e *encoder) flush() error {
 
 // Restore builds a Machine from the chunks that Encode wrote. next returns them in order, and
 // ok=false after the last one. Restore fails if this release does not support the state: see
-// [Machine.Foreign].
+// [Machine.CheckVersion].
 func Restore(c Config, next func() (chunk []byte, ok bool, err error)) (*Machine, error) {
 	return rebuild(c, next, func(r *restorer, s *lease.State) error {
 		r.m.holds.shorten(s)
-		return r.m.Foreign()
+		return r.m.CheckVersion()
 	})
 }
 

@@ -92,9 +92,9 @@ func (d *decoder) clusterVersion() ClusterVersion {
 // Version returns the cluster version.
 func (m *Machine) Version() ClusterVersion { return m.version }
 
-// Foreign returns an error if this release does not support the cluster version of the state. The
-// error wraps encoding.ErrNewer or encoding.ErrOlder.
-func (m *Machine) Foreign() error {
+// CheckVersion returns an error if this release does not support the cluster version of the state.
+// The error wraps encoding.ErrNewer or encoding.ErrOlder.
+func (m *Machine) CheckVersion() error {
 	v, why := m.version.Number, encoding.ErrNewer
 	if m.cfg.Versions.Has(v) {
 		return nil

@@ -205,7 +205,7 @@ func TestStateOfAnotherVersion(t *testing.T) {
 		t.Errorf("a snapshot of a later version: %v", err)
 	}
 	m.version.Number, m.cfg.Versions = 2, one
-	if err := m.Foreign(); !errors.Is(err, encoding.ErrNewer) {
+	if err := m.CheckVersion(); !errors.Is(err, encoding.ErrNewer) {
 		t.Errorf("a release that is too old: %v", err)
 	}
 }

@@ -113,7 +113,7 @@ func (r *Replica) applyCommands(e *raftpb.Entry, groups []fsm.Group) (last fsm.R
 	if r.lead != nil && len(groups) > 0 {
 		r.lead.queue.spare.release(own)
 	}
-	if err := r.machine.Foreign(); err != nil {
+	if err := r.machine.CheckVersion(); err != nil {
 		r.unreadable(e, err)
 	}
 	return last

@@ -5,9 +5,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// checkpointEvery is how long silent leases are collected for one entry, in milliseconds. A full
-// entry is proposed earlier. No client waits for the entry. But if the leader fails before the
-// entry is committed, the leases last that much longer.
+// checkpointEvery is how long silent leases are collected before one entry with all of them is
+// proposed, in milliseconds. A full entry is proposed earlier. No client waits for the entry. But
+// if the leader fails before the entry is committed, the leases last that much longer.
 const checkpointEvery = 100
 
 // retryEvery is the delay before a rejected entry is proposed again, in milliseconds. Raft rejects

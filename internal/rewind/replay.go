@@ -367,7 +367,7 @@ func (r *replay) entry(index uint64, e *backup.Entry) error {
 	r.machine.TakeChanges()
 	r.machine.ReuseChanges()
 	r.machine.TakeHolds()
-	return r.machine.Foreign()
+	return r.machine.CheckVersion()
 }
 
 var errTime = errors.New("not a time such as 2026-01-31T12:00:00Z, or an age such as 15m")

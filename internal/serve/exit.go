@@ -45,7 +45,7 @@ func badFormat(format string) error {
 // directory or in a file. Other errors are unchanged.
 func withExitCode(err error) error {
 	for _, e := range []error{
-		server.ErrTooOld, server.ErrForeign, encoding.ErrNewer, encoding.ErrOlder,
+		server.ErrTooOld, server.ErrUnsupportedVersion, encoding.ErrNewer, encoding.ErrOlder,
 	} {
 		if errors.Is(err, e) {
 			return &exitError{err, exitRelease}

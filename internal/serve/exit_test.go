@@ -18,7 +18,7 @@ func TestExitCodeOfRelease(t *testing.T) {
 		code int
 	}{
 		{fmt.Errorf("it ends: %w", server.ErrTooOld), exitRelease},
-		{fmt.Errorf("it ends: %w", server.ErrForeign), exitRelease},
+		{fmt.Errorf("it ends: %w", server.ErrUnsupportedVersion), exitRelease},
 		{errors.New("another"), 1},
 	} {
 		p := process{

@@ -193,7 +193,7 @@ func (j *joiner) check(
 		return nil
 	}
 	err := j.reach(cfg, others, list.Header.GetClusterId())
-	if err == nil || errors.Is(err, server.ErrForeign) {
+	if err == nil || errors.Is(err, server.ErrUnsupportedVersion) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", errUnreachable, err)

@@ -182,11 +182,11 @@ func TestJoinTLS(t *testing.T) {
 // TestJoinOfAnotherVersion checks that a member is not added if its release does not support the
 // cluster version. It does not wait for other members, even if it knows nothing about them yet.
 func TestJoinOfAnotherVersion(t *testing.T) {
-	foreign := fmt.Errorf("run 0.2: %w", server.ErrForeign)
+	foreign := fmt.Errorf("run 0.2: %w", server.ErrUnsupportedVersion)
 	away := status.Error(codes.Unavailable, "away")
 	c := &fakeCluster{members: []*pb.Member{founder()}, lost: errors.Join(away, foreign)}
 	a := newAttempt(t, c)
-	if _, err := a.prepare(t.Context(), a.cfg); !errors.Is(err, server.ErrForeign) {
+	if _, err := a.prepare(t.Context(), a.cfg); !errors.Is(err, server.ErrUnsupportedVersion) {
 		t.Errorf("error %v", err)
 	}
 	if got := strings.Join(c.calls, " "); got != "list" {

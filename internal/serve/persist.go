@@ -64,7 +64,7 @@ func (j *joiner) persist(
 
 // isTemporary reports whether an error might be temporary.
 func isTemporary(err error) bool {
-	if errors.Is(err, server.ErrForeign) {
+	if errors.Is(err, server.ErrUnsupportedVersion) {
 		return false
 	}
 	for _, e := range []error{

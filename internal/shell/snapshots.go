@@ -82,13 +82,13 @@ func (s *Snapshots) Writing() bool { return s.writing }
 
 // Begin records that a snapshot of the state at index is being written. It returns the index up to
 // which the log can be dropped afterwards, if tail entries before the snapshot are to be kept.
-func (s *Snapshots) Begin(index, tail uint64) (keep uint64) {
+func (s *Snapshots) Begin(index, tail uint64) (drop uint64) {
 	s.writing = true
-	keep = index - min(index, tail)
+	drop = index - min(index, tail)
 	for _, sent := range s.sending {
-		keep = min(keep, sent)
+		drop = min(drop, sent)
 	}
-	return keep
+	return drop
 }
 
 // Ended records that the snapshot passed to Begin is finished, and whether it is now the newest.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
@@ -133,6 +134,17 @@ func (s *spares) take() (*segment, error) {
 	next := s.ready[0]
 	s.ready = s.ready[1:]
 	return next, nil
+}
+
+// freedLocked removes and returns the segments that the log durably no longer needs.
+func (d *Disk) freedLocked() []*segment {
+	n := 0
+	for n < len(d.segments)-1 && d.segments[n].number < d.mark.segment {
+		n++
+	}
+	freed := slices.Clone(d.segments[:n])
+	d.segments = slices.Delete(d.segments, 0, n)
+	return freed
 }
 
 // recycle turns segments that the log durably no longer needs into spares, or removes them.

@@ -3,7 +3,6 @@ package storage
 import (
 	"errors"
 	"fmt"
-	"slices"
 )
 
 const (
@@ -147,17 +146,6 @@ func (d *Disk) put(to *segment, f *frame) error {
 	}
 	d.blocks = f.appendTo(d.blocks[:0], to.number)
 	return to.file.WriteSync(d.blocks, f.at)
-}
-
-// freedLocked removes and returns the segments that the log durably no longer needs.
-func (d *Disk) freedLocked() []*segment {
-	n := 0
-	for n < len(d.segments)-1 && d.segments[n].number < d.mark.segment {
-		n++
-	}
-	freed := slices.Clone(d.segments[:n])
-	d.segments = slices.Delete(d.segments, 0, n)
-	return freed
 }
 
 // roll ends the current segment and begins the next one. The next segment's name is durable before

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -377,4 +378,36 @@ func (b *backlog[E]) len() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.count + len(b.events)
+}
+
+// await posts a progress request once live has reached the request's revision. For a new request,
+// that is the current revision.
+func (h *Hub[E]) await(s *Stream[E], n notice[E]) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s.isClosed() {
+		return
+	}
+	h.interest.Add(1)
+	if n.rev == 0 {
+		n.rev = h.current().Revision()
+	}
+	h.waits = append(h.waits, wait[E]{s, n})
+	h.answerWaitsLocked()
+	if len(h.waits) > 0 {
+		h.signal() // Publish may have skipped the signal while interest was 0
+	}
+}
+
+// forgetLocked removes a watcher from the index.
+func (h *Hub[E]) forgetLocked(w *watcher[E]) {
+	h.index.remove(w)
+	h.interest.Add(-1)
+}
+
+// leaveLocked drops the pending progress requests of a closing stream.
+func (h *Hub[E]) leaveLocked(s *Stream[E]) {
+	n := len(h.waits)
+	h.waits = slices.DeleteFunc(h.waits, func(w wait[E]) bool { return w.stream == s })
+	h.interest.Add(int64(len(h.waits) - n))
 }

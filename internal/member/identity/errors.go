@@ -23,8 +23,10 @@ var (
 	// ErrTooOld means that this release is too old for the member. A newer release has written
 	// something to the member's data or to the cluster's log that this release cannot read.
 	ErrTooOld = errors.New("server: this release is too old for the data of this member")
-	// ErrForeign means that this release does not support the version of the member's cluster.
-	ErrForeign = errors.New("server: this release does not support the version of the cluster")
+	// ErrUnsupportedVersion means that this release does not support the version of the member's
+	// cluster.
+	ErrUnsupportedVersion = errors.New(
+		"server: this release does not support the version of the cluster")
 )
 
 // ErrUnapplied is wrapped by the error that a member returns when it stops because it cannot apply
@@ -41,18 +43,18 @@ func OtherRelease(err error, dir string) error {
 			"release, which the other members run or ran (this is %s): "+
 			"%w", ErrTooOld, dir, thisRelease(), err)
 	case errors.Is(err, encoding.ErrOlder):
-		return Foreign(err, dir)
+		return UnsupportedVersion(err, dir)
 	default:
 		return err
 	}
 }
 
-// Foreign wraps an error about a cluster version that this release does not support, and adds a
-// remedy.
-func Foreign(why error, dir string) error {
+// UnsupportedVersion wraps an error about a cluster version that this release does not support, and
+// adds a remedy.
+func UnsupportedVersion(why error, dir string) error {
 	return fmt.Errorf("%w. Nothing was done, and the data in %s is unchanged. Start the member "+
 		"with a release that supports it, like the other members (this is %s; leasehold endpoint "+
-		"status shows the others'): %w", ErrForeign, dir, thisRelease(), why)
+		"status shows the others'): %w", ErrUnsupportedVersion, dir, thisRelease(), why)
 }
 
 func thisRelease() string {

@@ -101,7 +101,7 @@ func describe(c Config, way transport.Way, id storage.Identity) (description, er
 
 // Reach checks whether a member with this configuration can join. It returns nil if at least one
 // member responds at its peer URLs and belongs to the cluster. It queries all members concurrently.
-// The error is ErrForeign if this release does not support the cluster's version.
+// The error is ErrUnsupportedVersion if this release does not support the cluster's version.
 func Reach(
 	c Config, way transport.Way, members map[string][]url.URL, cluster uint64,
 ) error {
@@ -203,5 +203,5 @@ func (d description) joinable(c Config) error {
 		return nil
 	}
 	why := fmt.Errorf("cluster %x has version %s", d.Cluster, version.Name(d.Version))
-	return Foreign(why, c.DataDir)
+	return UnsupportedVersion(why, c.DataDir)
 }

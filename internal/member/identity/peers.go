@@ -181,7 +181,7 @@ func (p *Peers) Expelled(by uint64, why error) {
 		return
 	}
 	if errors.Is(why, transport.ErrVersion) {
-		p.c.Stop(Foreign(fmt.Errorf("member %x rejected this member: %w", by, why), p.c.Dir))
+		p.c.Stop(UnsupportedVersion(fmt.Errorf("member %x rejected this member: %w", by, why), p.c.Dir))
 		return
 	}
 	p.c.Logger.Warn("another member reports that this one was removed",
@@ -318,7 +318,7 @@ func (p *Peers) checkVisitor(v transport.Visitor) error {
 		}
 		err := fmt.Errorf("member %x reports that the cluster version is %s", v.Member,
 			version.Name(v.Version))
-		p.c.Stop(Foreign(err, p.c.Dir))
+		p.c.Stop(UnsupportedVersion(err, p.c.Dir))
 		return err
 	case !its.Has(own.Version.Number):
 		return fmt.Errorf("%w: the version is %s, but member %x supports %v", transport.ErrVersion,

@@ -87,7 +87,7 @@ func TestAgreement(t *testing.T) {
 	p := newPeers(t, &v, func(err error) { stopped = err })
 	wantForeign := func(err error) {
 		t.Helper()
-		if !errors.Is(err, ErrForeign) {
+		if !errors.Is(err, ErrUnsupportedVersion) {
 			t.Errorf("it stops because of %v", err)
 		}
 	}
