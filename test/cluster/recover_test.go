@@ -152,7 +152,7 @@ func TestRecoverMajority(t *testing.T) {
 	})
 	recovers(t, 128, lost, "m2 responds at")
 	others[0].kill()
-	recovers(t, 128, append(here, "--lost", "m2", "--yes"), "the others are a majority")
+	recovers(t, 128, append(here, "--lost", "m2", "--yes"), "the others form a majority")
 	recovers(t, 128, append(here, "--lost", "m2,m4", "--yes"), "no other member has this name")
 	recovers(t, 9, lost[:len(lost)-1], "(--yes does it)")
 	recovers(t, 0, lost, "done: created a single-member cluster")

@@ -438,13 +438,13 @@ func (r *recovery) refuseLost() error {
 	}
 	for _, x := range s.Others {
 		if x.Error == "" {
-			return app.BadArgs("%s responds at %s: it is not lost. Bring the others back; or stop it, too, "+
-				"and start from the more recent data", x.Name, r.answers(x.URLs()))
+			return app.BadArgs("%s responds at %s: it is not lost. Bring the others back, or stop it as "+
+				"well and start from the more recent data", x.Name, r.answers(x.URLs()))
 		}
 	}
 	if s.Voters-given > s.Voters/2 {
-		return app.BadArgs("--lost names %d of %d voters, but the others are a majority: start "+
-			"them, and nothing is lost", given, s.Voters)
+		return app.BadArgs("--lost names %d of %d voters, but the others form a majority: start "+
+			"them, and nothing will be lost", given, s.Voters)
 	}
 	return nil
 }

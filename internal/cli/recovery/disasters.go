@@ -55,7 +55,7 @@ var disasters = map[string]kind{
 		> every host with a self-signed certificate :: restart the member: it then creates a new one
 			(--auto-tls, --peer-auto-tls)
 		{{end}}
-		> here :: leasehold recover, once more, when the members can reach each other again`,
+		> here :: leasehold recover  # again, once the members can reach each other`,
 	},
 	"several clusters": {
 		code: cause.TwoClusters, what: "the endpoints belong to {{len .Clusters}} clusters",
@@ -201,8 +201,8 @@ var disasters = map[string]kind{
 			{{.Left.Need}} are needed
 		- {{dir}} is sound, and has the data of {{.Left.Self.Name}} up to revision {{.Dir.Revision}}
 			(entry {{.Dir.Index}} of term {{.Dir.Term}} of the log)
-		- it lacks everything acknowledged since then: a majority, if brought back, still has those
-			changes; without one they are lost
+		- it lacks every change acknowledged since then: if a majority can be brought back, those
+			changes are still there; otherwise they are lost
 		` + doubts + `
 		{{range .Left.Others}}{{if .Error}}
 		? {{.Name}}, at {{addresses .}}: whether its host is up, whether it can be reached (network,
@@ -223,8 +223,8 @@ var disasters = map[string]kind{
 		{{end}}
 		{{else}}
 		> here, only if they are lost for good :: leasehold recover --data-dir {{path}}
-			--lost NAME,NAME --yes  # names the lost members, and makes a new cluster from
-			the data here
+			--lost NAME,NAME --yes  # declares these members lost, and creates a new
+			cluster from the data here
 		{{end}}`,
 	},
 	"no data": {
@@ -238,7 +238,7 @@ var disasters = map[string]kind{
 			recover again
 		{{else}}
 		? the other members (--endpoints): if a majority of them can be reached, nothing is lost, and
-			recover, run again, replaces this one
+			running recover again replaces this one
 		> each host with sound data :: leasehold recover --data-dir DIR  # shows what can be done
 		> here, if there is none :: leasehold backup list --from TARGET
 		> here, if there is none :: leasehold backup restore --from TARGET --data-dir NEW-DIR
@@ -266,7 +266,7 @@ var disasters = map[string]kind{
 		code: cause.NoMajority, what: "no majority is responding",
 		says: runningHere + `
 		- {{.Votes.Here}} of {{.Votes.Voters}} voters respond, and {{.Votes.Need}} are needed: nothing is
-			granted, renewed or expired, and holders stop by their own clocks
+			granted, renewed or expired, and holders stop when their leases end by their own clocks
 		{{range .All}}{{hint .}}{{end}}
 		> the host of each :: bring them back: with {{.Votes.Missing}} more, the cluster resumes,
 			and nothing is lost`,

@@ -158,7 +158,7 @@ func TestDiagnose(t *testing.T) {
 			"CERTIFICATE_EXPIRED", "certificates have expired", "the clock of this machine",
 			"add its certificate to each",
 			"to do on the host of m2:2379: replace the files of --cert-file", "to do here: replace f and its key",
-			"once more",
+			"once the members",
 		}},
 	} {
 		r := &recovery{App: new(app.App), cluster: threeMembers()}
