@@ -72,8 +72,10 @@ func parse() *options {
 	flag.IntVar(&p.Rounds, "rounds", 3, "rounds of each workload")
 	flag.IntVar(&p.OnceRounds, "long-rounds", 1, "rounds of the longest workloads")
 	flag.IntVar(&p.Conns, "conns", 8, "connections of the load generator")
-	flag.IntVar(&p.Leases, "leases", 1_000_000, "leases in the memory and restart workloads")
+	flag.IntVar(&p.Leases, "leases", 1_000_000, "leases in the memory and sessions-many workloads")
+	flag.BoolVar(&p.Keys, "keys", false, "attach a key to each lease in the memory workload")
 	flag.IntVar(&p.IdleSessions, "sessions", 4000, "clients in the workloads about idle sessions")
+	flag.BoolVar(&p.TLS, "tls", false, "use TLS in the sessions workload")
 	flag.IntVar(&p.Relays, "relays", 8, "relays in the workload about very many sessions")
 	flag.DurationVar(&p.TTL, "ttl", time.Minute, "TTL of the leases in that workload")
 	flag.DurationVar(&p.DrainCap, "cap", 40*time.Second, "longest wait for expired leases to go")
@@ -81,7 +83,8 @@ func parse() *options {
 	flag.StringVar(&o.through, "through", "",
 		"`members` to connect to: all, leader, followers, or several of these\n"+
 			"(default: all, and for keepalive leader,followers)")
-	flag.IntVar(&p.Kills, "kills", 20, "kills of the leader in the failover workload")
+	flag.IntVar(&p.Kills, "kills", 20,
+		"how many times the failover workload kills, and then hangs, the leader")
 	flag.Parse()
 	return o
 }

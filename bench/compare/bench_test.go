@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	leaseholdv1 "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/load"
 )
 
@@ -128,35 +127,6 @@ func TestMeets(t *testing.T) {
 	}
 }
 
-// TestRenewalsAreCounted checks that a batch is complete once its last answer arrives, even if that
-// answer is empty.
-func TestRenewalsAreCounted(t *testing.T) {
-	var h load.Histogram
-	b := batches{hist: &h, open: map[uint64]*renewing{7: {time.Now(), 4}, 8: {time.Now(), 1}}}
-	answer := func(id uint64, more bool, m *leaseholdv1.RenewResponse) (bool, error) {
-		return b.take(&leaseholdv1.Response{
-			Id: id, More: more, Body: &leaseholdv1.Response_Renew{Renew: m},
-		})
-	}
-	m := &leaseholdv1.RenewResponse{TtlMs: []int64{9, 0, 9, 9}}
-	if done, err := answer(7, true, m); done || err != nil || h.Count() != 3 {
-		t.Errorf("with one to come: done %v, error %v, %d renewals", done, err, h.Count())
-	}
-	m = &leaseholdv1.RenewResponse{Results: []*leaseholdv1.RenewResult{{Id: 2, TtlMs: 9}}}
-	if done, err := answer(7, false, m); !done || err != nil || h.Count() != 4 || len(b.open) != 1 {
-		t.Errorf("done %v, error %v, %d renewals", done, err, h.Count())
-	}
-	m = &leaseholdv1.RenewResponse{TtlMs: []int64{0}}
-	if done, err := answer(8, false, m); done || err == nil {
-		t.Error("a lease that was not renewed was not missed")
-	}
-	m = &leaseholdv1.RenewResponse{Results: []*leaseholdv1.RenewResult{{Id: 2, Reason: 2}}}
-	b.open[9] = &renewing{time.Now(), 1}
-	if done, err := answer(9, false, m); done || err == nil {
-		t.Error("a renewal that failed was not")
-	}
-}
-
 func series(name string, rates ...float64) *Series {
 	s := &Series{Workload: "w", Target: name}
 	for _, r := range rates {
@@ -221,11 +191,11 @@ func TestReports(t *testing.T) {
 func TestProgress(t *testing.T) {
 	var out bytes.Buffer
 	show := ProgressBar(&out, false)
-	show(Step{0, 2, "grant/1", "etcd", 1})
-	show(Step{1, 2, "grant/1", "ceiling", 1})
+	show(Step{0, 2, "grant/64", "etcd", 1})
+	show(Step{1, 2, "grant/64", "ceiling", 1})
 	show(Step{Done: 2, Total: 2})
 	got := out.String()
-	if strings.Count(got, "\n") != 3 || !strings.Contains(got, "2/2 grant/1 on ceiling, round 1") {
+	if strings.Count(got, "\n") != 3 || !strings.Contains(got, "2/2 grant/64 on ceiling, round 1") {
 		t.Errorf("%q", got)
 	}
 }

@@ -13,24 +13,29 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// cacheWorkloads returns the workloads with coherent caches. Only leasehold has caches. Other
-// servers run the same reads and writes without caches, for comparison.
-func cacheWorkloads() []Workload {
-	type runner = func(context.Context, *Env) (Result, error)
-	one := func(name, doc string, sessions int, f runner) Workload {
-		return Workload{
-			// Granting is set because a comparison with a server without leases would be pointless.
-			Name: name, Doc: doc, Sessions: sessions, Granting: true, Sheet: true, run: f,
+// cacheWorkload returns the workload with coherent caches. Only leasehold has caches. Other servers
+// run the same writes with watchers instead, for comparison.
+func cacheWorkload() Workload {
+	return Workload{
+		// Granting is set because a comparison with a server without leases would be pointless.
+		Name: "cache", Sessions: 8, Granting: true, Sheet: true, run: runCache,
+		Doc: "reads from memory, and puts through etcd's client to a key that 0 to 1,000 caches " +
+			"have, and a dead one; in etcd they are watchers",
+	}
+}
+
+// runCache measures reads from memory, and then writes to a key in caches.
+func runCache(ctx context.Context, e *Env) (Result, error) {
+	var f figures
+	if native(e.Sessions[0]) != nil {
+		if err := e.hits(ctx, &f); err != nil {
+			return Result{}, err
 		}
 	}
-	return []Workload{
-		one("cache-reads", "reads from memory, and from the server: 64 callers on 8 clients",
-			8, runCacheReads),
-		one("cache-writes", "puts through etcd's client to a key that 0 to 1,000 caches have, "+
-			"and a dead one; in etcd they are watchers", 8, runCacheWrites),
-		one("cache-cpu", "what a read costs the server with 100 and with 10 reads a write: "+
-			"64 callers on 8 clients, with a cache each and without", 8, runCacheCPU),
+	if err := e.cacheWrites(ctx, &f); err != nil {
+		return Result{}, err
 	}
+	return Result{More: f}, nil
 }
 
 // figures holds the lines of a sheet.
@@ -80,41 +85,11 @@ func closeCaches(ctx context.Context, list []*cache.Cache) error {
 	})
 }
 
-// runCacheReads measures reads from memory, and then linearizable reads from the server.
-func runCacheReads(ctx context.Context, e *Env) (Result, error) {
-	const callers = 64
-	if err := fillSession(ctx, e.Sessions); err != nil {
-		return Result{}, err
-	}
-	var f figures
-	if native(e.Sessions[0]) != nil {
-		if err := e.hits(ctx, callers, &f); err != nil {
-			return Result{}, err
-		}
-	}
-	var m measure
-	var cold load.Histogram
-	read := func(ctx context.Context, caller, i int) error {
-		return e.Sessions[caller%len(e.Sessions)].Get(ctx, sessionKey(caller*31+i))
-	}
-	if err := closedLoop(ctx, callers, warmUp, &cold, read); err != nil {
-		return Result{}, err
-	}
-	err := m.during(e.Server, func() error {
-		return closedLoop(ctx, callers, e.Duration, &m.hist, read)
-	})
-	if err != nil {
-		return Result{}, err
-	}
-	r := m.result()
-	f.add("linearizable, 64 callers", r.Rate, "reads/s")
-	f.latencies("linearizable", &m.hist)
-	f.add("linearizable, server", r.CPU, "us/read")
-	return Result{More: f}, nil
-}
-
 // hits measures reads that one cache answers from memory.
-func (e *Env) hits(ctx context.Context, callers int, f *figures) error {
+func (e *Env) hits(ctx context.Context, f *figures) error {
+	if err := fillSession(ctx, e.Sessions[0]); err != nil {
+		return err
+	}
 	list, err := e.openCaches(ctx, 1, store.Prefix("bench/"), 0)
 	if err != nil {
 		return err
@@ -132,7 +107,7 @@ func (e *Env) hits(ctx context.Context, callers int, f *figures) error {
 	if err != nil {
 		return err
 	}
-	many, err := hitLoop(ctx, c, keys, callers, e.Duration)
+	many, err := hitLoop(ctx, c, keys, loopCallers, e.Duration)
 	if err != nil {
 		return err
 	}

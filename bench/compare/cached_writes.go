@@ -43,27 +43,26 @@ type crowd struct {
 	all      chan struct{}
 }
 
-// runCacheWrites puts a key repeatedly through etcd's client. Before each put, it waits until every
+// cacheWrites puts a key repeatedly through etcd's client. Before each put, it waits until every
 // client in the crowd has the previous value.
-func runCacheWrites(ctx context.Context, e *Env) (Result, error) {
+func (e *Env) cacheWrites(ctx context.Context, f *figures) error {
 	writer, endpoints, err := e.writer(ctx)
 	if err != nil {
-		return Result{}, err
+		return err
 	}
 	defer writer.Close()
-	var f figures
 	for _, n := range []int{0, 1, 100, 1000} {
-		if err := e.putsBeside(ctx, writer, n, &f); err != nil {
-			return Result{}, err
+		if err := e.putsBeside(ctx, writer, n, f); err != nil {
+			return err
 		}
 	}
 	if native(e.Sessions[0]) == nil {
-		return Result{More: f}, nil
+		return nil
 	}
-	if err := e.putsBesideDead(ctx, writer, endpoints[0], &f); err != nil {
-		return Result{}, fmt.Errorf("a dead holder: %w", err)
+	if err := e.putsBesideDead(ctx, writer, endpoints[0], f); err != nil {
+		return fmt.Errorf("a dead holder: %w", err)
 	}
-	return Result{More: f}, nil
+	return nil
 }
 
 // writer returns a session of etcd's client that uses all members, and the members' endpoints.

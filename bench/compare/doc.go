@@ -14,8 +14,7 @@
 // workloads kill members and measure the service in two ways: probes, which nothing delays, show
 // how the service behaves, and the Go client shows what a program observes.
 //
-// On etcd, the cache workloads run without caches. They perform the same reads at the server, and
-// the same writes while clients watch the keys.
+// On etcd, the cache workload performs only the writes, while clients watch the key.
 //
 // Only ratios within one run are meaningful. Absolute figures depend on the machine.
 package compare

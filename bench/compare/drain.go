@@ -18,6 +18,12 @@ import (
 // drained is the number of leases that expire together.
 const drained = 20_000
 
+// ending is the prefix of keys whose leases will end.
+var ending = []byte("ended/")
+
+// endingKey returns the i-th key with that prefix.
+func endingKey(i int) []byte { return load.NumberedKey(ending, i) }
+
 // runDrain renews leases, each with one key, a final time, and then lets them expire as close
 // together as the API allows. It measures how fast they are deleted, and the latency of a writer
 // during that time.

@@ -46,7 +46,7 @@ var (
 	}
 )
 
-// failover is one run of the workload, on a cluster whose leader is killed repeatedly.
+// failover is a series of outages of one kind, on a cluster whose leader fails repeatedly.
 type failover struct {
 	env *Env
 	outage
@@ -62,46 +62,56 @@ type failover struct {
 	inFlight             sample // durations of in-flight calls
 }
 
-// runFailover kills the leader Params.Kills times.
-func runFailover(ctx context.Context, e *Env) (Result, error) { return runOutages(ctx, e, killed) }
+// runFailover kills the leader Params.Kills times, and then pauses its process as many times.
+func runFailover(ctx context.Context, e *Env) (Result, error) {
+	var r Result
+	for _, o := range []outage{killed, hung} {
+		list, err := e.outages(ctx, o)
+		if err != nil {
+			return Result{}, err
+		}
+		for _, m := range list {
+			m.Name = o.name + ", " + m.Name
+			r.More = append(r.More, m)
+		}
+	}
+	return r, nil
+}
 
-// runHang pauses the leader's process Params.Kills times.
-func runHang(ctx context.Context, e *Env) (Result, error) { return runOutages(ctx, e, hung) }
-
-func runOutages(ctx context.Context, e *Env, o outage) (Result, error) {
+// outages causes one kind of outage Params.Kills times.
+func (e *Env) outages(ctx context.Context, o outage) ([]Metric, error) {
 	user, err := e.Server.dialUser()
 	if err != nil {
-		return Result{}, err
+		return nil, err
 	}
 	defer user.Close()
 	holder, err := e.Server.dialUser()
 	if err != nil {
-		return Result{}, err
+		return nil, err
 	}
 	defer holder.Close()
 	f := &failover{env: e, outage: o, user: user}
 	if f.lease, err = e.grant(ctx, 0, longTTL); err != nil {
-		return Result{}, err
+		return nil, err
 	}
 	k, err := keepAlive(ctx, holder)
 	if err != nil {
-		return Result{}, err
+		return nil, err
 	}
 	for i := range e.Kills {
 		if err := f.runOutage(ctx); err != nil {
-			return Result{}, fmt.Errorf("%s: %d: %w", o.name, i+1, err)
+			return nil, fmt.Errorf("%s: %d: %w", o.name, i+1, err)
 		}
 	}
 	lost, err := k.finish(ctx)
 	if err != nil {
-		return Result{}, err
+		return nil, err
 	}
-	more := f.metrics()
-	return Result{More: append(more,
+	return append(f.metrics(),
 		Metric{"kept-alive leases", float64(len(k.leases)), "leases"},
 		Metric{"kept-alive leases lost", float64(lost), "leases"},
 		Metric{"longest wait between their renewals (TTL 5 s)", load.Millis(k.longest()), "ms"},
-	)}, nil
+	), nil
 }
 
 // dialUser creates a client as a program would, with all endpoints and the default settings.
@@ -227,7 +237,7 @@ func (f *failover) userKeepAlive(ctx context.Context) (uint64, error) {
 
 func (f *failover) metrics() []Metric {
 	return slices.Concat(
-		[]Metric{{f.name, float64(len(f.write)), "of the leader"}},
+		[]Metric{{"count", float64(len(f.write)), "outages"}},
 		f.write.metrics("first write"),
 		f.renew.metrics("first renewal"),
 		f.lastWrite.metrics("first write through the last member"),

@@ -29,24 +29,11 @@ const (
 func idleWorkloads() []Workload {
 	return []Workload{{
 		Name: "sessions", Sheet: true, Once: true, Profiled: true, run: runIdle,
-		Doc: "idle clients (-sessions), a connection and a lease each; own protocol",
-	}, {
-		Name: "sessions-tls", Sheet: true, Once: true, Profiled: true, Secure: true,
-		Doc: "the same, with TLS", run: runIdle,
+		Doc: "idle clients (-sessions, -tls), a connection and a lease each; own protocol",
 	}, {
 		Name: "sessions-many", Relays: true, Sheet: true, Once: true, Profiled: true,
 		Doc: "sessions (-sessions) that share leases (-leases, -ttl), at relays (-relays) that are in " +
 			"this program", run: runManySessions,
-	}, {
-		Name: "sessions-back", Relays: true, Sheet: true, Once: true, Profiled: true,
-		Doc: "the same sessions come back after their relays were stopped", run: runRelaysStop(0),
-	}, {
-		Name: "sessions-outage", Relays: true, Sheet: true, Once: true, Profiled: true,
-		Doc: "the same, after all leases have ended in a minute without relays",
-		run: runRelaysStop(awayFor),
-	}, {
-		Name: "sessions-drain", Relays: true, Once: true,
-		Doc: "drain/20000 while the member has these sessions too", run: runManyDrain,
 	}}
 }
 
@@ -137,9 +124,13 @@ func (e *Env) measureIdle(ctx context.Context, ttl time.Duration, all idlers) (R
 	if err = errors.Join(err, all.check()); err != nil {
 		return Result{}, err
 	}
+	kind := "without TLS"
+	if e.Server.Target.secure {
+		kind = "with TLS"
+	}
 	n := float64(e.IdleSessions)
 	return Result{More: []Metric{
-		{"sessions", n, "sessions"},
+		{"sessions", n, kind},
 		{"set up", n / took.Seconds(), "a second"},
 		{"CPU to set one up", micros(opened.CPU-before.usage.CPU) / n, "us"},
 		{"CPU of an idle one", (idle - alone) / n, "us a second"},
@@ -276,18 +267,10 @@ func (c *idleCrowd) live(ctx context.Context) {
 	}
 }
 
-// complete returns an error if any session was lost.
-func (c *idleCrowd) complete() error {
-	if n := c.lost.Load(); n > 0 {
-		return fmt.Errorf("bench: %d idle sessions have ended; the first: %w", n, *c.why.Load())
-	}
-	return nil
-}
-
 // check implements idlers.
 func (c *idleCrowd) check() error {
-	if err := c.complete(); err != nil {
-		return err
+	if n := c.lost.Load(); n > 0 {
+		return fmt.Errorf("bench: %d idle sessions have ended; the first: %w", n, *c.why.Load())
 	}
 	for i := range c.members {
 		if m := &c.members[i]; m.renewed.Load() < 1 {

@@ -134,13 +134,13 @@ func (w *ownSession) request(r *leaseholdv1.Request) error {
 
 var errAnswered = errors.New("answered")
 
-// ask sends a request and returns its first response.
-func (w *ownSession) ask(r *leaseholdv1.Request) (got *leaseholdv1.Response, err error) {
+// ask sends a request and waits for its first response.
+func (w *ownSession) ask(r *leaseholdv1.Request) error {
 	if err := w.request(r); err != nil {
-		return nil, err
+		return err
 	}
-	err = w.receive(func(m *leaseholdv1.ServerMessage) error {
-		for _, got = range m.Responses {
+	err := w.receive(func(m *leaseholdv1.ServerMessage) error {
+		for _, got := range m.Responses {
 			if got.Id != r.Id {
 				continue
 			}
@@ -151,10 +151,10 @@ func (w *ownSession) ask(r *leaseholdv1.Request) (got *leaseholdv1.Response, err
 		}
 		return nil
 	})
-	if !errors.Is(err, errAnswered) {
-		return nil, err
+	if errors.Is(err, errAnswered) {
+		return nil
 	}
-	return got, nil
+	return err
 }
 
 // follow implements idleConn.

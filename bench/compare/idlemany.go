@@ -22,7 +22,7 @@ import (
 	"leasehold.dev/test/process"
 )
 
-// The workloads with many sessions require relays in this process and in-memory connections,
+// The workload with many sessions requires relays in this process and in-memory connections,
 // because a process can only have about ten thousand open files.
 
 const (
@@ -44,18 +44,7 @@ type manySessions struct {
 }
 
 // runManySessions measures what the sessions cost a member, and the latency through the relays.
-func runManySessions(ctx context.Context, e *Env) (Result, error) {
-	return withManySessions(ctx, e, func(m *manySessions) (Result, error) {
-		r, err := e.measureIdle(ctx, e.TTL, m)
-		r.More = append(r.More, m.more...)
-		return r, err
-	})
-}
-
-// withManySessions starts relays, calls run, and stops the relays.
-func withManySessions(
-	ctx context.Context, e *Env, run func(*manySessions) (Result, error),
-) (_ Result, err error) {
+func runManySessions(ctx context.Context, e *Env) (_ Result, err error) {
 	if e.Leases < e.IdleSessions {
 		return Result{}, fmt.Errorf("bench: %d leases for %d sessions", e.Leases, e.IdleSessions)
 	}
@@ -67,7 +56,9 @@ func withManySessions(
 	if m.relays, err = e.startMemoryRelays(ctx); err != nil {
 		return Result{}, err
 	}
-	return run(m)
+	r, err := e.measureIdle(ctx, e.TTL, m)
+	r.More = append(r.More, m.more...)
+	return r, err
 }
 
 func newManySessions(e *Env) *manySessions {
@@ -87,7 +78,7 @@ func newManySessions(e *Env) *manySessions {
 // also compares requests sent to the member with requests through a relay.
 func (m *manySessions) check() error {
 	ctx := context.Background()
-	before, err := m.env.relayMessages(ctx, "received")
+	before, err := m.env.relayMessages(ctx)
 	if err != nil {
 		return err
 	}
@@ -96,7 +87,7 @@ func (m *manySessions) check() error {
 	if err != nil {
 		return err
 	}
-	after, err := m.env.relayMessages(ctx, "received")
+	after, err := m.env.relayMessages(ctx)
 	if err != nil {
 		return err
 	}
@@ -134,11 +125,10 @@ func (m *manySessions) compareWays(ctx context.Context) error {
 	return nil
 }
 
-// relayMessages returns the number of messages that the member has sent to relays or received from
-// relays.
-func (e *Env) relayMessages(ctx context.Context, way string) (float64, error) {
+// relayMessages returns the number of messages that the member has received from relays.
+func (e *Env) relayMessages(ctx context.Context) (float64, error) {
 	return pageFigure(ctx, "http://"+e.Server.members[0].endpoint+"/metrics",
-		"grpc_server_msg_"+way+`_total{grpc_method="Relay",`+
+		`grpc_server_msg_received_total{grpc_method="Relay",`+
 			`grpc_service="leasehold.v1.RelayService",grpc_type="bidi_stream"} `)
 }
 
@@ -242,20 +232,16 @@ func (t *timed) open(ctx context.Context, ttl time.Duration) error {
 // measure sends a put and then a renewal. The relay does not hold this renewal back for a round,
 // because the put could have changed the TTL.
 func (t *timed) measure() error {
-	err := t.time(&t.puts, putRequest(t.name))
+	err := t.time(&t.puts, &leaseholdv1.Request{Body: &leaseholdv1.Request_Put{
+		Put: &leaseholdv1.PutRequest{Key: []byte(t.name), Value: make([]byte, load.ValueSize)},
+	}})
 	return errors.Join(err, t.time(&t.renewals, t.renewal()))
-}
-
-func putRequest(key string) *leaseholdv1.Request {
-	return &leaseholdv1.Request{Body: &leaseholdv1.Request_Put{
-		Put: &leaseholdv1.PutRequest{Key: []byte(key), Value: make([]byte, load.ValueSize)},
-	}}
 }
 
 // time measures the duration of a request.
 func (t *timed) time(h *load.Histogram, r *leaseholdv1.Request) error {
 	began := time.Now()
-	if _, err := t.ask(r); err != nil {
+	if err := t.ask(r); err != nil {
 		return err
 	}
 	h.Add(time.Since(began))

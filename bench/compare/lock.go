@@ -3,7 +3,6 @@ package compare
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -11,54 +10,29 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// A lockers function creates a caller's Locker for the named lock.
-type lockers func(ctx context.Context, e *Env, caller int, name string) (Locker, error)
-
-// lockCycles measures n callers that each lock and unlock an uncontended lock.
-func lockCycles(n int, by lockers) func(context.Context, *Env) (Result, error) {
-	return inLoop(n, func(ctx context.Context, e *Env) (load.Op, error) {
-		list := make([]Locker, n)
-		for i := range list {
-			var err error
-			if list[i], err = by(ctx, e, i, fmt.Sprintf("lock/%d", i)); err != nil {
-				return nil, err
-			}
-		}
-		return func(ctx context.Context, caller, _ int) error {
-			if err := list[caller].Lock(ctx); err != nil {
-				return err
-			}
-			return list[caller].Unlock(ctx)
-		}, nil
-	})
-}
-
-// handover measures a lock for which 16 callers compete.
-func handover(by lockers) func(context.Context, *Env) (Result, error) {
-	return func(ctx context.Context, e *Env) (Result, error) {
-		const waiters = 16
-		h := handing{list: make([]Locker, waiters), base: time.Now()}
-		for i := range h.list {
-			var err error
-			if h.list[i], err = by(ctx, e, i, "handover"); err != nil {
-				return Result{}, err
-			}
-		}
-		var cold load.Histogram
-		before := max(warmUp, e.Server.Target.WarmUp)
-		if err := h.run(ctx, before, &cold); err != nil {
+// runHandover measures a lock of etcd's lock service for which 16 callers compete.
+func runHandover(ctx context.Context, e *Env) (Result, error) {
+	const waiters = 16
+	h := handing{list: make([]*serviceLock, waiters), base: time.Now()}
+	for i := range h.list {
+		var err error
+		if h.list[i], err = e.serviceLock(ctx, i, "handover"); err != nil {
 			return Result{}, err
 		}
-		var m measure
-		err := m.during(e.Server, func() error { return h.run(ctx, e.Duration, &m.hist) })
-		return m.result(), err
 	}
+	var cold load.Histogram
+	if err := h.run(ctx, warmUp, &cold); err != nil {
+		return Result{}, err
+	}
+	var m measure
+	err := m.during(e.Server, func() error { return h.run(ctx, e.Duration, &m.hist) })
+	return m.result(), err
 }
 
 // handing passes a lock from holder to holder. It measures how long the lock is not held, from just
 // before a holder sends its unlock until the next holder receives its answer.
 type handing struct {
-	list     []Locker
+	list     []*serviceLock
 	base     time.Time
 	released atomic.Int64 // when the last unlock was sent, relative to base; 0 at first
 	holders  atomic.Int32
@@ -69,7 +43,7 @@ func (h *handing) run(ctx context.Context, d time.Duration, hist *load.Histogram
 	h.released.Store(0)
 	return load.Parallel(len(h.list), func(c int, mine *load.Histogram) error {
 		for time.Now().Before(deadline) {
-			if err := h.list[c].Lock(ctx); err != nil {
+			if err := h.list[c].lock(ctx); err != nil {
 				return err
 			}
 			got := time.Since(h.base)
@@ -81,7 +55,7 @@ func (h *handing) run(ctx context.Context, d time.Duration, hist *load.Histogram
 			}
 			h.holders.Add(-1)
 			h.released.Store(int64(time.Since(h.base)))
-			if err := h.list[c].Unlock(ctx); err != nil {
+			if err := h.list[c].unlock(ctx); err != nil {
 				return err
 			}
 		}
@@ -89,35 +63,28 @@ func (h *handing) run(ctx context.Context, d time.Duration, hist *load.Histogram
 	}, hist)
 }
 
-// bySession uses the locks of the server's own client. The callers share the sessions.
-func bySession(ctx context.Context, e *Env, caller int, name string) (Locker, error) {
-	return e.Sessions[caller%len(e.Sessions)].Locker(ctx, name)
-}
-
-// byService uses etcd's lock service.
-func byService(ctx context.Context, e *Env, caller int, name string) (Locker, error) {
-	lease, err := e.grant(ctx, caller, longTTL)
-	service := v3lockpb.NewLockClient(e.Client.Conn(caller))
-	return &served{service: service, name: []byte(name), lease: lease}, err
-}
-
-// served is a lock that uses etcd's lock service.
-type served struct {
+// serviceLock is a lock that uses etcd's lock service.
+type serviceLock struct {
 	service v3lockpb.LockClient
 	name    []byte
 	lease   int64
 	key     []byte // set while the lock is held
 }
 
-// Lock implements Locker.
-func (s *served) Lock(ctx context.Context) error {
+// serviceLock returns a caller's own serviceLock for the named lock.
+func (e *Env) serviceLock(ctx context.Context, caller int, name string) (*serviceLock, error) {
+	lease, err := e.grant(ctx, caller, longTTL)
+	service := v3lockpb.NewLockClient(e.Client.Conn(caller))
+	return &serviceLock{service: service, name: []byte(name), lease: lease}, err
+}
+
+func (s *serviceLock) lock(ctx context.Context) error {
 	r, err := s.service.Lock(ctx, &v3lockpb.LockRequest{Name: s.name, Lease: s.lease})
 	s.key = r.GetKey()
 	return err
 }
 
-// Unlock implements Locker.
-func (s *served) Unlock(ctx context.Context) error {
+func (s *serviceLock) unlock(ctx context.Context) error {
 	_, err := s.service.Unlock(ctx, &v3lockpb.UnlockRequest{Key: s.key})
 	return err
 }

@@ -13,63 +13,52 @@ import (
 // settle is how long a server idles before its memory is measured and it is killed.
 const settle = 30 * time.Second
 
-func memoryWorkloads() []Workload {
-	return []Workload{
-		{
-			Name: "memory", run: runMillion(false), Once: true,
-			Doc: "resident memory of very many leases (-leases), then kill -9 and restart",
-		},
-		{
-			Name: "memory-keys", run: runMillion(true), Once: true,
-			Doc: "the same, with a key on each lease",
-		},
-	}
-}
-
 // runMillion grants a very large number of leases, lets the server idle, measures its memory, kills
 // it, restarts it and waits until it is ready. The rate counts grants (and puts).
-func runMillion(keys bool) func(context.Context, *Env) (Result, error) {
-	return func(ctx context.Context, e *Env) (Result, error) {
-		before, err := e.Server.Usage()
-		if err != nil {
-			return Result{}, err
-		}
-		var m measure
-		if err := e.fill(ctx, keys, &m); err != nil {
-			return Result{}, err
-		}
-		if err := sleepUntil(ctx, time.Now().Add(settle)); err != nil {
-			return Result{}, err
-		}
-		after, err := e.Server.Usage()
-		if err != nil {
-			return Result{}, err
-		}
-		took, err := e.Server.Restart(ctx)
-		if err != nil {
-			return Result{}, err
-		}
-		if err := e.checkRestored(ctx, keys); err != nil {
-			return Result{}, err
-		}
-		r := m.result()
-		r.More = []Metric{
-			{"per lease", float64(after.RSS-before.RSS) / float64(e.Leases*len(e.Server.members)), "bytes"},
-			{"restart", took.Seconds(), "s"},
-		}
-		return r, nil
+func runMillion(ctx context.Context, e *Env) (Result, error) {
+	before, err := e.Server.Usage()
+	if err != nil {
+		return Result{}, err
 	}
+	var m measure
+	if err := e.fill(ctx, &m); err != nil {
+		return Result{}, err
+	}
+	if err := sleepUntil(ctx, time.Now().Add(settle)); err != nil {
+		return Result{}, err
+	}
+	after, err := e.Server.Usage()
+	if err != nil {
+		return Result{}, err
+	}
+	took, err := e.Server.Restart(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := e.checkRestored(ctx); err != nil {
+		return Result{}, err
+	}
+	unit := "lease"
+	if e.Keys {
+		unit = "lease with a key"
+	}
+	r := m.result()
+	r.More = []Metric{
+		{"per " + unit, float64(after.RSS-before.RSS) / float64(e.Leases*len(e.Server.members)), "bytes"},
+		{"restart", took.Seconds(), "s"},
+	}
+	return r, nil
 }
 
-// fill grants Leases leases from many callers. If requested, each lease gets a key.
-func (e *Env) fill(ctx context.Context, keys bool, m *measure) error {
+// fill grants Leases leases from many callers. If Keys is set, each lease gets a key.
+func (e *Env) fill(ctx context.Context, m *measure) error {
 	const callers = 512
 	hists := make([]load.Histogram, callers)
 	err := m.during(e.Server, func() error {
 		return load.Spread(ctx, callers, e.Leases, func(ctx context.Context, c, i int) error {
 			began := time.Now()
 			var err error
-			if keys {
+			if e.Keys {
 				err = e.grantWithKey(ctx, c, endingKey(i), longTTL)
 			} else {
 				_, err = e.grant(ctx, c, longTTL)
@@ -86,7 +75,7 @@ func (e *Env) fill(ctx context.Context, keys bool, m *measure) error {
 
 // checkRestored checks that the server still has all its data after the restart. A fast restart
 // without the data would be worthless.
-func (e *Env) checkRestored(ctx context.Context, keys bool) error {
+func (e *Env) checkRestored(ctx context.Context) error {
 	r, err := e.Client.Lease(0).LeaseLeases(ctx, &pb.LeaseLeasesRequest{},
 		waitForReady)
 	if err != nil {
@@ -95,7 +84,7 @@ func (e *Env) checkRestored(ctx context.Context, keys bool) error {
 	if len(r.Leases) != e.Leases {
 		return fmt.Errorf("bench: %d leases of %d after the restart", len(r.Leases), e.Leases)
 	}
-	if !keys {
+	if !e.Keys {
 		return nil
 	}
 	end := append([]byte{}, ending...)

@@ -29,38 +29,19 @@ type Locker interface {
 
 // sessionWorkloads returns the workloads that show how a program experiences each server.
 func sessionWorkloads() []Workload {
-	var list []Workload
-	add := func(what string, callers, sessions int, prepare sessionsOp) {
-		name := fmt.Sprintf("client-%s/%d", what, callers)
-		if sessions > 1 {
-			name += "x" + strconv.Itoa(sessions)
-		}
-		list = append(list, Workload{
-			Name: name, Sessions: sessions,
-			Doc: fmt.Sprintf("%s through the server's own client; clients: %d", what, sessions),
-			run: inLoop(callers, func(ctx context.Context, e *Env) (load.Op, error) {
-				return prepare(ctx, e.Sessions)
+	one := func(what string, prepare func(context.Context, Session) (load.Op, error)) Workload {
+		return Workload{
+			Name: fmt.Sprintf("client-%s/%d", what, loopCallers), Sessions: 1,
+			Doc: what + " through the server's own client",
+			run: inLoop(func(ctx context.Context, e *Env) (load.Op, error) {
+				return prepare(ctx, e.Sessions[0])
 			}),
-		})
+		}
 	}
-	add("put", 64, 1, sessionPut)
-	add("get", 64, 1, sessionGet)
-	add("get", 64, 8, sessionGet)
-	return append(list, Workload{
-		Name: "client-lock/64", Sessions: 1, run: lockCycles(64, bySession),
-		Doc: "locks and unlocks of 64 callers, a lock each; an operation is a cycle",
-	}, Workload{
-		Name: "client-handover/16", Sessions: 16, run: handover(bySession),
-		Doc: "one lock, 16 clients; latency from unlock sent to the next holder's answer",
-	}, Workload{
-		Name: "client-renew", Sessions: 1, Granting: true, run: runRenew,
-		Doc: "renewals of 100,000 leases, in batches if the server takes them",
-	})
+	return []Workload{
+		one("put", sessionPut), one("get", sessionGet), one("lock", sessionLock),
+	}
 }
-
-// A sessionsOp prepares an operation. The operation's callers are distributed evenly over the
-// sessions.
-type sessionsOp func(context.Context, []Session) (load.Op, error)
 
 // sessionKeys is the number of keys that are written and read.
 const sessionKeys = 1000
@@ -68,23 +49,40 @@ const sessionKeys = 1000
 func sessionKey(i int) string { return "bench/" + strconv.Itoa(i%sessionKeys) }
 
 // fillSession puts each key once.
-func fillSession(ctx context.Context, list []Session) error {
+func fillSession(ctx context.Context, s Session) error {
 	return load.Spread(ctx, 64, sessionKeys, func(ctx context.Context, _, i int) error {
-		return list[0].Put(ctx, sessionKey(i), make([]byte, load.ValueSize))
+		return s.Put(ctx, sessionKey(i), make([]byte, load.ValueSize))
 	})
 }
 
-func sessionPut(ctx context.Context, list []Session) (load.Op, error) {
+func sessionPut(ctx context.Context, s Session) (load.Op, error) {
 	value := make([]byte, load.ValueSize)
 	return func(ctx context.Context, caller, i int) error {
-		return list[caller%len(list)].Put(ctx, sessionKey(caller*31+i), value)
-	}, fillSession(ctx, list)
+		return s.Put(ctx, sessionKey(caller*31+i), value)
+	}, fillSession(ctx, s)
 }
 
-func sessionGet(ctx context.Context, list []Session) (load.Op, error) {
+func sessionGet(ctx context.Context, s Session) (load.Op, error) {
 	return func(ctx context.Context, caller, i int) error {
-		return list[caller%len(list)].Get(ctx, sessionKey(caller*31+i))
-	}, fillSession(ctx, list)
+		return s.Get(ctx, sessionKey(caller*31+i))
+	}, fillSession(ctx, s)
+}
+
+// sessionLock locks and unlocks an uncontended lock. Each caller has its own.
+func sessionLock(ctx context.Context, s Session) (load.Op, error) {
+	list := make([]Locker, loopCallers)
+	for i := range list {
+		var err error
+		if list[i], err = s.Locker(ctx, fmt.Sprintf("lock/%d", i)); err != nil {
+			return nil, err
+		}
+	}
+	return func(ctx context.Context, caller, _ int) error {
+		if err := list[caller].Lock(ctx); err != nil {
+			return err
+		}
+		return list[caller].Unlock(ctx)
+	}, nil
 }
 
 // openSessions opens sessions with a server.

@@ -17,14 +17,19 @@ const warmUp = 500 * time.Millisecond
 // A unaryOp prepares an operation in an Env.
 type unaryOp func(context.Context, *Env) (load.Op, error)
 
+// loopCallers is the number of callers in a closed loop.
+const loopCallers = 64
+
 // unary returns a workload of closed-loop callers that perform one operation.
-func unary(name string, callers int, prepare unaryOp) Workload {
-	doc := fmt.Sprintf("closed loop, callers: %d", callers)
-	return Workload{Name: name, Doc: doc, Ceiling: true, run: inLoop(callers, prepare)}
+func unary(name string, prepare unaryOp) Workload {
+	return Workload{
+		Name: fmt.Sprintf("%s/%d", name, loopCallers), Ceiling: true, run: inLoop(prepare),
+		Doc: fmt.Sprintf("closed loop, callers: %d", loopCallers),
+	}
 }
 
 // inLoop measures an operation in a closed loop of callers.
-func inLoop(callers int, prepare unaryOp) func(context.Context, *Env) (Result, error) {
+func inLoop(prepare unaryOp) func(context.Context, *Env) (Result, error) {
 	return func(ctx context.Context, e *Env) (Result, error) {
 		f, err := prepare(ctx, e)
 		if err != nil {
@@ -32,12 +37,12 @@ func inLoop(callers int, prepare unaryOp) func(context.Context, *Env) (Result, e
 		}
 		var cold load.Histogram
 		before := max(warmUp, e.Server.Target.WarmUp)
-		if err := closedLoop(ctx, callers, before, &cold, f); err != nil {
+		if err := closedLoop(ctx, loopCallers, before, &cold, f); err != nil {
 			return Result{}, err
 		}
 		var m measure
 		err = m.during(e.Server, func() error {
-			return closedLoop(ctx, callers, e.Duration, &m.hist, f)
+			return closedLoop(ctx, loopCallers, e.Duration, &m.hist, f)
 		})
 		return m.result(), err
 	}
@@ -82,76 +87,6 @@ func getOp(ctx context.Context, e *Env) (load.Op, error) {
 	}, err
 }
 
-// nodeLeases is the number of node leases that nodeLeaseOp updates. The largest Kubernetes clusters
-// with published measurements have that many nodes.
-const nodeLeases = 130_000
-
-// nodeLeaseOp updates a node's lease object the way kube-apiserver does. A transaction puts the
-// object if its revision is still the one last read, and otherwise reads it. An object has about
-// 400 bytes.
-func nodeLeaseOp(ctx context.Context, e *Env) (load.Op, error) {
-	name := func(i int) []byte {
-		return fmt.Appendf(nil, "/registry/leases/kube-node-lease/node-%06d", i)
-	}
-	value := make([]byte, 400)
-	revisions := make([]int64, nodeLeases) // each element is written by one caller
-	err := load.Spread(ctx, 512, nodeLeases, func(ctx context.Context, caller, i int) error {
-		r, err := e.Client.KV(caller).Put(ctx, &pb.PutRequest{Key: name(i), Value: value})
-		revisions[i] = r.GetHeader().GetRevision()
-		return err
-	})
-	const callers = 64
-	return func(ctx context.Context, caller, i int) error {
-		node := (caller + i*callers) % (nodeLeases / callers * callers)
-		key := name(node)
-		r, err := e.Client.KV(caller).Txn(ctx, &pb.TxnRequest{
-			Compare: []*pb.Compare{{
-				Key: key, Target: pb.Compare_MOD, Result: pb.Compare_EQUAL,
-				TargetUnion: &pb.Compare_ModRevision{ModRevision: revisions[node]},
-			}},
-			Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{
-				RequestPut: &pb.PutRequest{Key: key, Value: value},
-			}}},
-			Failure: []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{
-				RequestRange: &pb.RangeRequest{Key: key},
-			}}},
-		})
-		if err == nil && !r.Succeeded {
-			err = fmt.Errorf("bench: the update of node %d at revision %d failed", node, revisions[node])
-		}
-		revisions[node] = r.GetHeader().GetRevision()
-		return err
-	}, err
-}
-
-// runRevoke alternates between granting and revoking, and measures only the revokes.
-func runRevoke(ctx context.Context, e *Env) (Result, error) {
-	const batch = 10_000
-	var m measure
-	for m.elapsed < e.Duration {
-		leases, err := e.grantMany(ctx, batch, longTTL)
-		if err != nil {
-			return Result{}, err
-		}
-		hists := make([]load.Histogram, 64)
-		err = m.during(e.Server, func() error {
-			return load.Spread(ctx, len(hists), batch, func(ctx context.Context, caller, i int) error {
-				began := time.Now()
-				_, err := e.Client.Lease(caller).LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: leases[i]})
-				hists[caller].Add(time.Since(began))
-				return err
-			})
-		})
-		if err != nil {
-			return Result{}, err
-		}
-		for i := range hists {
-			m.hist.Merge(&hists[i])
-		}
-	}
-	return m.result(), nil
-}
-
 // awaitApplied waits until each connected member has applied everything acknowledged so far, so
 // that serializable reads return it.
 func (e *Env) awaitApplied(ctx context.Context) error {
@@ -184,6 +119,15 @@ func (e *Env) grantMany(ctx context.Context, n int, ttl int64) ([]int64, error) 
 		return err
 	})
 	return leases, err
+}
+
+// grantWithKey grants a lease and attaches a key to it.
+func (e *Env) grantWithKey(ctx context.Context, caller int, key []byte, ttl int64) error {
+	id, err := e.grant(ctx, caller, ttl)
+	if err != nil {
+		return err
+	}
+	return e.put(ctx, caller, &pb.PutRequest{Key: key, Value: make([]byte, load.ValueSize), Lease: id})
 }
 
 func (e *Env) put(ctx context.Context, caller int, r *pb.PutRequest) error {

@@ -33,8 +33,6 @@ type Workload struct {
 	Sessions int
 	// Granting marks workloads that need leases.
 	Granting bool
-	// Secure marks workloads whose clients use TLS.
-	Secure bool
 	// Profiled marks workloads that read the server's memory usage from its debug pages.
 	Profiled bool
 	// Relays marks workloads that need relays, which only leasehold has.
@@ -55,11 +53,15 @@ type Params struct {
 	DrainCap time.Duration
 	// Members is the number of members of a server.
 	Members int
-	// Kills is how many times the leader is killed in a failover workload.
+	// Keys attaches a key to each lease in the memory workload.
+	Keys bool
+	// Kills is how many times the failover workload kills the leader. It hangs the leader as often.
 	Kills int
-	// IdleSessions is the number of sessions in the workloads with idle sessions.
+	// IdleSessions is the number of sessions in the workloads with idle sessions. TLS makes them use
+	// TLS if they connect to the member.
 	IdleSessions int
-	// Relays and TTL are used by the workloads with many sessions. Relays is the number of relays
+	TLS          bool
+	// Relays and TTL are used by the workload with many sessions. Relays is the number of relays
 	// between the sessions and the member, and TTL is the TTL of the sessions' leases.
 	Relays int
 	TTL    time.Duration
@@ -104,44 +106,29 @@ type Metric struct {
 // Workloads returns all workloads in the order of a full run.
 func Workloads() []Workload {
 	list := []Workload{
-		unary("grant/1", 1, grantOp),
-		unary("grant/64", 64, grantOp),
-		unary("put/64", 64, putOp),
-		unary("get-linearizable/64", 64, getOp),
-		{
-			Name: "node-lease/64", run: inLoop(64, nodeLeaseOp),
-			Doc: "kube-apiserver's update of a lease object, 130,000 objects, 64 callers",
-		},
+		unary("grant", grantOp),
+		unary("put", putOp),
+		unary("get-linearizable", getOp),
 		{
 			Name: "keepalive/8", Ceiling: true, run: runKeepAlive,
 			Through: []Through{ThroughLeader, ThroughFollowers},
 			Doc:     "keep-alive of 100,000 leases over 8 streams, 64 in flight on each",
 		},
-		{Name: "revoke/64", Ceiling: true, run: runRevoke, Doc: "revoke, 64 callers"},
 		{
-			Name: "lock/64", run: lockCycles(64, byService),
-			Doc: "lock and unlock, 64 locks, a caller each; an operation is a cycle",
-		},
-		{
-			Name: "handover/16", run: handover(byService),
+			Name: "handover/16", run: runHandover,
 			Doc: "one lock, 16 waiters; latency from unlock sent to the next holder's answer",
-		},
-		{
-			Name: "watch/1000", run: runWatch,
-			Doc: "1,000 watchers on 1,000 streams of one key; an operation is a delivery",
-		},
-		{
-			Name: "trickle/200", run: runTrickle,
-			Doc: "200 expiries a second, as a watcher sees them; latency is lateness",
 		},
 		{
 			Name: "drain/20000", run: runDrain,
 			Doc: "20,000 leases with a key end together; latency is lateness",
 		},
+		{
+			Name: "memory", run: runMillion, Once: true,
+			Doc: "resident memory of very many leases (-leases, -keys), then kill -9 and restart",
+		},
 	}
-	list = append(list, memoryWorkloads()...)
 	list = append(list, sessionWorkloads()...)
-	list = append(list, cacheWorkloads()...)
+	list = append(list, cacheWorkload())
 	list = append(list, idleWorkloads()...)
 	return append(list, clusterWorkloads()...)
 }
@@ -151,11 +138,8 @@ func clusterWorkloads() []Workload {
 	return []Workload{
 		{
 			Name: "failover", run: runFailover, Once: true, Cluster: true,
-			Doc: "kill -9 of the leader (-kills times) to the first acknowledged write and renewal",
-		},
-		{
-			Name: "hang", run: runHang, Once: true, Cluster: true,
-			Doc: "the same while the leader's process is stopped (SIGSTOP) for three seconds each time",
+			Doc: "kill -9 of the leader (-kills times) to the first acknowledged write and renewal; " +
+				"then the same with SIGSTOP for three seconds each time",
 		},
 		{
 			Name: "deadholder", run: runDeadHolder, Once: true, Cluster: true,
@@ -184,7 +168,7 @@ func (w Workload) Run(ctx context.Context, t Target, p Params, by Through) (r Re
 	if w.Profiled {
 		t.Args = append(slices.Clone(t.Args), "--enable-pprof")
 	}
-	t.secure = w.Secure
+	t.secure = p.TLS
 	s, err := t.Start(ctx, p.Members)
 	if err != nil {
 		return Result{}, err

@@ -20,18 +20,15 @@ type Histogram struct {
 }
 
 // Add counts d. A negative duration counts as zero.
-func (h *Histogram) Add(d time.Duration) { h.AddMany(d, 1) }
-
-// AddMany counts d n times.
-func (h *Histogram) AddMany(d time.Duration, n int) {
+func (h *Histogram) Add(d time.Duration) {
 	d = max(d, 0)
 	i := slot(uint64(d))
 	if i >= len(h.counts) {
 		h.counts = append(h.counts, make([]uint32, i+1-len(h.counts))...)
 	}
-	h.counts[i] += uint32(n)
-	h.total += uint64(n)
-	h.sum += time.Duration(n) * d
+	h.counts[i]++
+	h.total++
+	h.sum += d
 	h.max = max(h.max, d)
 }
 
