@@ -100,12 +100,12 @@ func (r *recovery) diagnoseDirectory() (alone bool) {
 
 // diagnoseSurvivor determines how the data on this host can be used while there is no majority.
 func (r *recovery) diagnoseSurvivor() {
-	switch s := r.left; {
-	case s == nil:
+	switch {
+	case !r.is(rewind.Sound):
 		r.see("no data", evidence{})
-	case s.Self == nil:
+	case r.own == nil:
 		r.see("unnamed", evidence{})
-	case s.Missing() <= 0:
+	case r.available().Missing() <= 0:
 		r.see("majority stands", evidence{Code: r.dir.Run.Cause})
 	default:
 		r.see("survivor", evidence{})
@@ -144,7 +144,7 @@ func (r *recovery) diagnoseOutage() {
 	switch {
 	case r.cluster.Cluster == "":
 		r.see("silence", evidence{Code: code, All: silent})
-	case votesOf(r.cluster).Missing() <= 0:
+	case votesOf(r.cluster.Members).Missing() <= 0:
 		r.see("no leader", evidence{})
 	default:
 		r.see("minority", evidence{All: silent})
@@ -158,7 +158,7 @@ func (r *recovery) diagnoseReports() {
 	}
 	if full := r.reporting(cause.DiskFull); len(full) > 0 {
 		others := "no other member responds"
-		if votesOf(r.cluster).Here > len(full) {
+		if votesOf(r.cluster.Members).Here > len(full) {
 			others = "the others have space and accept writes"
 		} else if len(r.cluster.Members) > 1 {
 			others = "no member accepts writes"
@@ -298,7 +298,7 @@ func (r *recovery) checkFlags() (err error) {
 		r.own, err = r.memberOf()
 		return err
 	case r.is(rewind.Sound) && !r.serves():
-		r.left = r.survey()
+		r.survey()
 		return r.refuseLost()
 	}
 	return nil
@@ -364,15 +364,18 @@ func stateOf(m rewind.Member) *cluster.Member {
 // votes counts all voters and the voters that respond.
 type votes struct{ Voters, Here int }
 
-// count counts x, unless it is nil or a learner.
-func (v *votes) count(x *cluster.Member) {
-	if x == nil || x.Role == "learner" {
-		return
+// votesOf counts the voters among members.
+func votesOf(members []*cluster.Member) (v votes) {
+	for _, x := range members {
+		if x.Role == "learner" {
+			continue
+		}
+		v.Voters++
+		if x.Error == "" {
+			v.Here++
+		}
 	}
-	v.Voters++
-	if x.Error == "" {
-		v.Here++
-	}
+	return v
 }
 
 // Need returns the size of a majority.
@@ -382,32 +385,16 @@ func (v votes) Need() int { return v.Voters/2 + 1 }
 // result is 0 or negative.
 func (v votes) Missing() int { return v.Need() - v.Here }
 
-// votesOf counts the voters of a cluster.
-func votesOf(s *cluster.State) (v votes) {
-	for _, x := range s.Members {
-		v.count(x)
-	}
-	return v
-}
-
-// survivors are the members listed in a sound directory when no majority is serving.
-type survivors struct {
-	Self   *cluster.Member // nil if the state does not list the directory's member
-	Others []*cluster.Member
-	votes
-}
-
-// survey probes the addresses of the other members.
-func (r *recovery) survey() *survivors {
-	s := new(survivors)
+// survey looks up the members that the directory lists, and probes the addresses of the others.
+func (r *recovery) survey() {
 	var wg sync.WaitGroup
 	for _, m := range r.dir.Members {
 		x := stateOf(m)
 		if m.ID == r.dir.Member {
-			s.Self = x
+			r.own = x
 			continue
 		}
-		s.Others = append(s.Others, x)
+		r.others = append(r.others, x)
 		wg.Go(func() {
 			if r.answers(append(slices.Clone(m.PeerURLs), m.ClientURLs...)) == "" {
 				x.Error = "it does not respond at any of its addresses"
@@ -415,36 +402,35 @@ func (r *recovery) survey() *survivors {
 		})
 	}
 	wg.Wait()
-	for _, x := range append(slices.Clone(s.Others), s.Self) {
-		s.count(x)
-	}
-	return s
 }
+
+// available counts the voters that the directory lists. Its own member counts as available.
+func (r *recovery) available() votes { return votesOf(append(slices.Clone(r.others), r.own)) }
 
 // refuseLost returns an error if it is unsafe to give up the members named by --lost.
 func (r *recovery) refuseLost() error {
-	s, given := r.left, 0
-	if len(r.lost) == 0 || s.Self == nil {
+	if len(r.lost) == 0 || r.own == nil {
 		return nil
 	}
+	given := 0
 	for _, name := range r.lost {
-		i := slices.IndexFunc(s.Others, func(x *cluster.Member) bool { return x.Is(name) })
+		i := slices.IndexFunc(r.others, func(x *cluster.Member) bool { return x.Is(name) })
 		if i < 0 {
 			return app.BadArgs("--lost %s: no other member has this name or ID", name)
 		}
-		if s.Others[i].Role == "voter" {
+		if r.others[i].Role == "voter" {
 			given++
 		}
 	}
-	for _, x := range s.Others {
+	for _, x := range r.others {
 		if x.Error == "" {
 			return app.BadArgs("%s responds at %s: it is not lost. Bring the others back, or stop it as "+
 				"well and start from the more recent data", x.Name, r.answers(x.URLs()))
 		}
 	}
-	if s.Voters-given > s.Voters/2 {
+	if all := r.available().Voters; all-given > all/2 {
 		return app.BadArgs("--lost names %d of %d voters, but the others form a majority: start "+
-			"them, and nothing will be lost", given, s.Voters)
+			"them, and nothing will be lost", given, all)
 	}
 	return nil
 }

@@ -197,14 +197,14 @@ var disasters = map[string]kind{
 	"survivor": {
 		code: cause.NoMajority, what: "the majority is lost or unreachable",
 		act: (*recovery).forceNewCluster, says: `
-		- with this member {{.Left.Here}} of {{.Left.Voters}} voters are available, and
-			{{.Left.Need}} are needed
-		- {{dir}} is sound, and has the data of {{.Left.Self.Name}} up to revision {{.Dir.Revision}}
+		- with this member {{available.Here}} of {{available.Voters}} voters are available, and
+			{{available.Need}} are needed
+		- {{dir}} is sound, and has the data of {{self.Name}} up to revision {{.Dir.Revision}}
 			(entry {{.Dir.Index}} of term {{.Dir.Term}} of the log)
 		- it lacks every change acknowledged since then: if a majority can be brought back, those
 			changes are still there; otherwise they are lost
 		` + doubts + `
-		{{range .Left.Others}}{{if .Error}}
+		{{range others}}{{if .Error}}
 		? {{.Name}}, at {{addresses .}}: whether its host is up, whether it can be reached (network,
 			firewall, expired certificates), whether its process runs and its disk is intact: if it can be
 			brought back, it has lost nothing
@@ -213,13 +213,13 @@ var disasters = map[string]kind{
 			data is; use the data with the highest term and, among those, the highest entry
 		? the backups: leasehold backup list --from TARGET shows whether they are more recent
 		{{if .Given}}` + moveAway + `
-		! make {{dir}} a single-member cluster of {{.Left.Self.Name}}, with all its keys and leases:
+		! make {{dir}} a single-member cluster of {{self.Name}}, with all its keys and leases:
 			later tokens and revisions are larger than any that were issued, and the other members are
 			removed
-		> here, then :: {{serve .Left.Self path}}  # with its other flags as before
-		{{range .Left.Others}}
+		> here, then :: {{serve self path}}  # with its other flags as before
+		{{range others}}
 		> the host of {{name .}} :: move the data directory away, and keep it; then {{serve . "DIR"}}
-			--join {{client $.Left.Self}}
+			--join {{client self}}
 		{{end}}
 		{{else}}
 		> here, only if they are lost for good :: leasehold recover --data-dir {{path}}
@@ -443,7 +443,6 @@ func (r *recovery) render(text string, data any) string {
 type templateData struct {
 	evidence
 	Dir      *rewind.Directory
-	Left     *survivors
 	Expired  []badCertificate
 	Clusters []clusterAt
 	Cluster  string
@@ -458,7 +457,7 @@ func (r *recovery) see(name string, e evidence) {
 	k := disasters[name]
 	e.Code = cmp.Or(e.Code, k.code)
 	data := templateData{
-		e, r.dir, r.left, r.expired, r.clusters(), r.cluster.Cluster, r.failure(), votesOf(r.cluster),
+		e, r.dir, r.expired, r.clusters(), r.cluster.Cluster, r.failure(), votesOf(r.cluster.Members),
 		useOf(r.cluster), len(r.lost) > 0,
 	}
 	d := &disaster{
@@ -488,11 +487,12 @@ func (r *recovery) templateFuncs() template.FuncMap {
 	return template.FuncMap{
 		"name": nameOf, "names": namesOfMembers, "word": shellWord, "size": size,
 		"endpoints": r.endpointsOf, "serve": r.serve, "rejoin": r.rejoin, "self": r.memberHere,
-		"user": r.user, "ended": r.ended, "shortOf": r.shortOf,
+		"available": r.available, "user": r.user, "ended": r.ended, "shortOf": r.shortOf,
 		"hex":       func(id uint64) string { return fmt.Sprintf("%x", id) },
 		"now":       func() string { return time.Now().UTC().Format("2006-01-02T15:04:05Z") },
 		"addresses": func(x *cluster.Member) string { return strings.Join(x.URLs(), " and ") },
 		"client":    func(x *cluster.Member) string { return cmp.Or(x.URL, x.Endpoint) },
+		"others":    func() []*cluster.Member { return r.others },
 		"dir":       func() string { return r.dir.Path },
 		"path":      func() string { return shellWord(r.dir.Path) },
 		"exists":    func() bool { _, err := os.Stat(r.dir.Path); return err == nil },

@@ -69,8 +69,11 @@ type recovery struct {
 	spec    *clientv3.ConfigSpec
 	dir     *rewind.Directory // nil without --data-dir
 	cluster *cluster.State
-	own     *cluster.Member // the serving cluster's entry for the directory's member, or nil
-	left    *survivors      // nil unless the directory is sound and no majority is serving
+	// own is the directory's member as listed by the serving cluster. If the directory is sound and
+	// no majority is serving, the directory's list is used, and others are the other members in it.
+	// own is nil if the member is not listed.
+	own     *cluster.Member
+	others  []*cluster.Member
 	expired []badCertificate
 	found   []*disaster
 }
