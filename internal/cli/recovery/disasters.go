@@ -16,7 +16,8 @@ import (
 )
 
 // A kind is a disaster that recover can recognize. It specifies what to print and how to repair the
-// cluster. The texts are templates; see templateData.
+// cluster. The texts are templates. Their data is the evidence; everything else that was found is
+// returned by functions (see templateFuncs).
 type kind struct {
 	code cause.Code // can be overridden by the evidence
 	what string     // what has happened
@@ -37,7 +38,7 @@ var disasters = map[string]kind{
 	"expired certificates": {
 		code: cause.CertificateExpired, what: "certificates have expired",
 		says: `
-		{{range .Expired}}
+		{{range expired}}
 		- {{.Text}}
 		{{end}}
 		? the clock of this machine, which shows {{now}}
@@ -45,7 +46,7 @@ var disasters = map[string]kind{
 		> every host :: a certificate authority has expired: create a new one, and add its certificate
 			to each --trusted-ca-file, --peer-trusted-ca-file and --cacert, after the old one
 		{{end}}
-		{{range .Expired}}{{if .File}}
+		{{range expired}}{{if .File}}
 		> here :: replace {{.File}} and its key with a new certificate from your authority
 		{{else}}
 		> the host of {{.Address}} :: replace the files of {{.Flags}} with a new certificate for the
@@ -58,15 +59,15 @@ var disasters = map[string]kind{
 		> here :: leasehold recover  # again, once the members can reach each other`,
 	},
 	"several clusters": {
-		code: cause.TwoClusters, what: "the endpoints belong to {{len .Clusters}} clusters",
+		code: cause.TwoClusters, what: "the endpoints belong to {{len clusters}} clusters",
 		says: `
-		{{range .Clusters}}
+		{{range clusters}}
 		- cluster {{.ID}}: {{.Names}}
 		{{end}}
 		- recover changes none of them; a client with these endpoints may find a lock free in one
 			cluster while it is held in another
 		? which cluster you want to reach, and what --endpoints and environment variables contain
-		{{range .Clusters}}
+		{{range clusters}}
 		> here :: leasehold recover --endpoints {{.At}}  # of cluster {{.ID}} only
 		{{end}}
 		> the host of a member that belongs in another cluster :: if it was started on an empty
@@ -81,8 +82,8 @@ var disasters = map[string]kind{
 		what: "{{if running}}the data directory is in use by a member of another cluster" +
 			"{{else}}the data is from another cluster{{end}}",
 		says: `
-		- {{dir}} belongs to cluster {{hex .Dir.Cluster}}, but cluster {{.Cluster}} responds:
-			recover changes neither
+		- {{dir.Path}} belongs to cluster {{printf "%x" dir.Cluster}}, but cluster
+			{{cluster.Cluster}} responds: recover changes neither
 		{{if running}}
 		- {{user}}
 		{{end}}
@@ -98,21 +99,21 @@ var disasters = map[string]kind{
 	"too new": {
 		code: cause.TooOld, what: "this release cannot use the data directory",
 		says: `
-		- {{dir}}: {{.Dir.Why}}
+		- {{dir.Path}}: {{dir.Why}}
 		> here :: start the member with the release that wrote the data, or a later one`,
 	},
 	"foreign": {
 		code: cause.ForeignData, what: "this release cannot use the data directory",
 		says: `
-		- {{dir}}: {{.Dir.Why}}
+		- {{dir.Path}}: {{dir.Why}}
 		> here :: correct --data-dir`,
 	},
 	"half restored": {
 		code: cause.HalfRestored, what: "a restore into the data directory was interrupted",
 		says: `
-		- {{dir}}
+		- {{dir.Path}}
 		> here :: mv {{path}} {{path}}.cut-off
-		{{with .Dir.Kept}}
+		{{with dir.Kept}}
 		> here :: mv {{word .}} {{path}}  # then run recover again
 		{{else}}
 		> here :: restore the backup again
@@ -121,8 +122,8 @@ var disasters = map[string]kind{
 	"removed": {
 		code: cause.Removed, what: "the member was removed",
 		act: (*recovery).replace, says: `
-		- {{dir}} belongs to member {{hex .Dir.Member}} ({{.Dir.Name}}), which was removed from the
-			cluster: its data is no longer needed` + moveAway + `
+		- {{dir.Path}} belongs to member {{printf "%x" dir.Member}} ({{dir.Name}}), which was removed
+			from the cluster: its data is no longer needed` + moveAway + `
 		> here :: to rejoin: leasehold serve --join {{endpoints}}, with its other flags as before`,
 	},
 	"differs here": {
@@ -133,13 +134,14 @@ var disasters = map[string]kind{
 	"runs elsewhere": {
 		code: cause.CopiedData, what: "another process runs as this member",
 		says: `
-		- {{name .X}} responds, but no process has {{dir}} open: one of two data directories is a copy
+		- {{name .X}} responds, but no process has {{dir.Path}} open: one of two data directories is a copy
 		? which process that is, and which directory it uses: never start a second one`,
 	},
 	"not running": {
 		code: cause.NotRunning, what: "the member is not running",
 		says: `
-		- {{dir}} is sound, and has the data of {{name .X}} up to revision {{.Dir.Revision}}: {{.X.Error}}
+		- {{dir.Path}} is sound, and has the data of {{name .X}} up to revision {{dir.Revision}}:
+			{{.X.Error}}
 		` + doubts + `
 		{{if eq .Code "TOO_OLD" "VERSION_NOT_SPOKEN"}}
 		> here :: start it with the release that the other members run: leasehold status shows it
@@ -160,12 +162,12 @@ var disasters = map[string]kind{
 	"disk lost": {
 		code: cause.DiskLost, what: "the member's disk is lost",
 		act: (*recovery).replace, says: `
-		- {{dir}} has no data, and {{name .X}} does not respond` + replaceHere,
+		- {{dir.Path}} has no data, and {{name .X}} does not respond` + replaceHere,
 	},
 	"no state": {
 		code: cause.NoState, what: "the member has no state",
 		act: (*recovery).replace, says: `
-		- {{.Dir.Why}}
+		- {{dir.Why}}
 		{{if .X}}
 		> here :: start it as usual: it resumes joining
 		{{else}}` + replaceHere + `{{end}}`,
@@ -173,23 +175,23 @@ var disasters = map[string]kind{
 	"damaged": {
 		code: cause.Damaged, what: "the member's data is damaged",
 		act: (*recovery).replace, says: `
-		- {{dir}}: {{.Dir.Why}}` + replaceHere,
+		- {{dir.Path}}: {{dir.Why}}` + replaceHere,
 	},
 	"rolled back": {
 		code: cause.RolledBack, what: "the member's data is an older copy",
 		act: (*recovery).replace, says: `
-		- {{dir}}: {{.Dir.Why}}` + replaceHere,
+		- {{dir.Path}}: {{dir.Why}}` + replaceHere,
 	},
 	"unnamed": {
 		code: cause.Removed, what: "the member was removed",
 		says: `
-		- {{dir}}: its own state does not list this member
+		- {{dir.Path}}: its own state does not list this member
 		> each other host with data :: leasehold recover --data-dir DIR`,
 	},
 	"majority stands": {
 		code: cause.NotRunning, what: "the member is not running",
 		says: `
-		- {{dir}} is sound, up to revision {{.Dir.Revision}}, and with this member there is a majority:
+		- {{dir.Path}} is sound, up to revision {{dir.Revision}}, and with this member there is a majority:
 			nothing is lost
 		` + doubts + `
 		> here :: start it as usual`,
@@ -199,8 +201,8 @@ var disasters = map[string]kind{
 		act: (*recovery).forceNewCluster, says: `
 		- with this member {{available.Here}} of {{available.Voters}} voters are available, and
 			{{available.Need}} are needed
-		- {{dir}} is sound, and has the data of {{self.Name}} up to revision {{.Dir.Revision}}
-			(entry {{.Dir.Index}} of term {{.Dir.Term}} of the log)
+		- {{dir.Path}} is sound, and has the data of {{self.Name}} up to revision {{dir.Revision}}
+			(entry {{dir.Index}} of term {{dir.Term}} of the log)
 		- it lacks every change acknowledged since then: if a majority can be brought back, those
 			changes are still there; otherwise they are lost
 		` + doubts + `
@@ -212,14 +214,14 @@ var disasters = map[string]kind{
 		? each other host with sound data: leasehold recover --data-dir DIR shows how recent the
 			data is; use the data with the highest term and, among those, the highest entry
 		? the backups: leasehold backup list --from TARGET shows whether they are more recent
-		{{if .Given}}` + moveAway + `
-		! make {{dir}} a single-member cluster of {{self.Name}}, with all its keys and leases:
+		{{if lost}}` + moveAway + `
+		! make {{dir.Path}} a single-member cluster of {{self.Name}}, with all its keys and leases:
 			later tokens and revisions are larger than any that were issued, and the other members are
 			removed
 		> here, then :: {{serve self path}}  # with its other flags as before
 		{{range others}}
 		> the host of {{name .}} :: move the data directory away, and keep it; then {{serve . "DIR"}}
-			--join {{client self}}
+			--join {{or self.URL self.Endpoint}}
 		{{end}}
 		{{else}}
 		> here, only if they are lost for good :: leasehold recover --data-dir {{path}}
@@ -230,11 +232,11 @@ var disasters = map[string]kind{
 	"no data": {
 		code: cause.NoData, what: "there is no data here, and no majority responds",
 		says: `
-		- {{dir}}{{if .Dir.Why}}: {{.Dir.Why}}{{else}} has no data{{end}}
-		- {{.Failure}}
-		{{if and empty .Dir.Kept}}
-		- {{.Dir.Kept}} was moved away from there
-		> here :: {{if exists}}rmdir {{path}} && {{end}}mv {{word .Dir.Kept}} {{path}}  # then run
+		- {{dir.Path}}{{if dir.Why}}: {{dir.Why}}{{else}} has no data{{end}}
+		- {{failure}}
+		{{if and empty dir.Kept}}
+		- {{dir.Kept}} was moved away from there
+		> here :: {{if exists}}rmdir {{path}} && {{end}}mv {{word dir.Kept}} {{path}}  # then run
 			recover again
 		{{else}}
 		? the other members (--endpoints): if a majority of them can be reached, nothing is lost, and
@@ -251,24 +253,24 @@ var disasters = map[string]kind{
 		code: cause.NoAnswer,
 		what: `{{if eq .Code "NO_MAJORITY"}}no majority is responding{{else}}no member responds{{end}}`,
 		says: runningHere + `
-		- at the endpoints: {{.Failure}}
+		- at the endpoints: {{failure}}
 		{{range .All}}{{hint .}}{{end}}
 		? whether these are the right endpoints (--endpoints)`,
 	},
 	"no leader": {
 		code: cause.NotServing, what: "the cluster is not serving, though a majority responds",
 		says: runningHere + `
-		- {{.Failure}}
+		- {{failure}}
 		? whether the members reach each other at their peer URLs (leasehold member list), and what
 			their logs say`,
 	},
 	"minority": {
 		code: cause.NoMajority, what: "no majority is responding",
 		says: runningHere + `
-		- {{.Votes.Here}} of {{.Votes.Voters}} voters respond, and {{.Votes.Need}} are needed: nothing is
+		- {{votes.Here}} of {{votes.Voters}} voters respond, and {{votes.Need}} are needed: nothing is
 			granted, renewed or expired, and holders stop when their leases end by their own clocks
 		{{range .All}}{{hint .}}{{end}}
-		> the host of each :: bring them back: with {{.Votes.Missing}} more, the cluster resumes,
+		> the host of each :: bring them back: with {{votes.Missing}} more, the cluster resumes,
 			and nothing is lost`,
 	},
 
@@ -278,14 +280,14 @@ var disasters = map[string]kind{
 		act: (*recovery).makeRoom, says: `
 		- alarm NOSPACE, raised by {{.Text}}: puts and grants are rejected; reads, renewals, deletes
 			and revokes continue
-		- the state uses {{size .State.Used}}, and the smallest quota is {{size .State.Quota}}
+		- the state uses {{size quota.Used}}, and the smallest quota is {{size quota.Quota}}
 		! leasehold compaction REVISION  # the newest one: drops old versions of keys, but no keys or
 			leases; watches that resume from an earlier revision have to start over
 		! leasehold alarm disarm  # when the state uses seven eighths of the quota or less
 		> here :: if that is not enough: leasehold del PREFIX --prefix, or leasehold lease revoke ID, for
 			keys and leases that are no longer needed
 		> every host, one after the other :: or raise the quota: start the member with
-			--quota-backend-bytes={{.State.Twice}}, if it has the memory (leasehold doctor)`,
+			--quota-backend-bytes={{quota.Twice}}, if it has the memory (leasehold doctor)`,
 	},
 	"disk full": {
 		code: cause.DiskFull, what: "the disk is full",
@@ -364,10 +366,10 @@ const (
 	replaceHere = `
 		- the cluster serves without it, and no data is lost
 		{{if empty}}
-		? whether {{dir}} is the right directory, and its disk is mounted
+		? whether {{dir.Path}} is the right directory, and its disk is mounted
 		{{end}}
 		{{if nameless}}
-		? which member's directory {{dir}} is: it contains no ID
+		? which member's directory {{dir.Path}} is: it contains no ID
 		{{if .X}}
 		> here, only if it belongs to {{name .X}} :: leasehold recover --endpoints {{endpoints}}
 			--data-dir {{path}} --member {{word (or .X.Name .X.ID)}} --yes
@@ -438,33 +440,15 @@ func (r *recovery) render(text string, data any) string {
 	return out.String()
 }
 
-// templateData is the data available to templates: everything that was found, and the evidence for
-// one disaster.
-type templateData struct {
-	evidence
-	Dir      *rewind.Directory
-	Expired  []badCertificate
-	Clusters []clusterAt
-	Cluster  string
-	Failure  string // why the cluster is not serving
-	Votes    votes
-	State    quotaUse
-	Given    bool // whether --lost names any members
-}
-
 // see adds a disaster to r.found.
 func (r *recovery) see(name string, e evidence) {
 	k := disasters[name]
 	e.Code = cmp.Or(e.Code, k.code)
-	data := templateData{
-		e, r.dir, r.expired, r.clusters(), r.cluster.Cluster, r.failure(), votesOf(r.cluster.Members),
-		useOf(r.cluster), len(r.lost) > 0,
-	}
 	d := &disaster{
-		Cause: e.Code, What: r.render(k.what, data),
+		Cause: e.Code, What: r.render(k.what, e),
 		Facts: []string{}, Check: []string{}, Steps: []step{}, Done: []string{},
 	}
-	for line := range strings.SplitSeq(r.render(k.says, data), lineBreak) {
+	for line := range strings.SplitSeq(r.render(k.says, e), lineBreak) {
 		mark, text, _ := strings.Cut(strings.TrimSpace(line), " ")
 		switch mark {
 		case "-":
@@ -488,12 +472,16 @@ func (r *recovery) templateFuncs() template.FuncMap {
 		"name": nameOf, "names": namesOfMembers, "word": shellWord, "size": size,
 		"endpoints": r.endpointsOf, "serve": r.serve, "rejoin": r.rejoin, "self": r.memberHere,
 		"available": r.available, "user": r.user, "ended": r.ended, "shortOf": r.shortOf,
-		"hex":       func(id uint64) string { return fmt.Sprintf("%x", id) },
+		"clusters": r.clusters, "failure": r.failure,
+		"cluster":   func() *cluster.State { return r.cluster },
+		"votes":     func() votes { return votesOf(r.cluster.Members) },
+		"quota":     func() quotaUse { return useOf(r.cluster) },
+		"dir":       func() *rewind.Directory { return r.dir },
+		"expired":   func() []badCertificate { return r.expired },
+		"lost":      func() []string { return r.lost },
 		"now":       func() string { return time.Now().UTC().Format("2006-01-02T15:04:05Z") },
 		"addresses": func(x *cluster.Member) string { return strings.Join(x.URLs(), " and ") },
-		"client":    func(x *cluster.Member) string { return cmp.Or(x.URL, x.Endpoint) },
 		"others":    func() []*cluster.Member { return r.others },
-		"dir":       func() string { return r.dir.Path },
 		"path":      func() string { return shellWord(r.dir.Path) },
 		"exists":    func() bool { _, err := os.Stat(r.dir.Path); return err == nil },
 		"running":   func() bool { return r.is(rewind.Running) },
