@@ -62,21 +62,15 @@ func (r *recovery) diagnose() error {
 // diagnoseDirectory examines the data on this host. It returns true if its findings explain
 // everything else or make it unsafe to continue.
 func (r *recovery) diagnoseDirectory() (alone bool) {
-	d, x, serves := r.dir, r.own, r.serves()
+	d, serves := r.dir, r.serves()
 	switch c := d.Condition; {
-	case c == rewind.Newer:
-		r.see("too new", evidence{})
-		return !serves
-	case c == rewind.Foreign:
-		r.see("foreign", evidence{})
-		return !serves
-	case c == rewind.HalfRestored:
-		r.see("half restored", evidence{})
+	case c == rewind.Newer, c == rewind.Foreign, c == rewind.HalfRestored:
+		r.see(unusable[c], evidence{})
 		return !serves
 	case r.ofAnother():
 		r.see("another cluster", evidence{})
 		return true
-	case c == rewind.Running && serves && d.Member != 0 && x == nil:
+	case c == rewind.Running && serves && d.Member != 0 && r.own == nil:
 		r.see("a stranger runs", evidence{})
 		return true
 	case c == rewind.Running:
@@ -84,18 +78,30 @@ func (r *recovery) diagnoseDirectory() (alone bool) {
 	case !serves:
 		r.diagnoseSurvivor()
 		return true
+	case c == rewind.Empty && r.own == nil: // notes mentions it
 	case c != rewind.Sound:
-		r.diagnoseLostData()
-	case x == nil:
+		r.see(unusable[c], evidence{})
+	case r.own == nil:
 		r.see("removed", evidence{})
-	case r.differs(x):
-		r.see("differs here", evidence{X: x})
-	case x.Error == "":
-		r.see("runs elsewhere", evidence{X: x})
+	case r.differs(r.own):
+		r.see("differs here", evidence{})
+	case r.own.Error == "":
+		r.see("runs elsewhere", evidence{})
 	default:
-		r.see("not running", evidence{Code: d.Run.Cause, X: x})
+		r.see("not running", evidence{Code: d.Run.Cause})
 	}
 	return false
+}
+
+// unusable contains the disaster for each condition in which a member cannot run on a directory.
+var unusable = map[rewind.Condition]string{
+	rewind.Empty:        "disk lost",
+	rewind.Stateless:    "no state",
+	rewind.HalfRestored: "half restored",
+	rewind.Newer:        "too new",
+	rewind.Foreign:      "foreign",
+	rewind.RolledBack:   "rolled back",
+	rewind.Damaged:      "damaged",
 }
 
 // diagnoseSurvivor determines how the data on this host can be used while there is no majority.
@@ -109,23 +115,6 @@ func (r *recovery) diagnoseSurvivor() {
 		r.see("majority stands", evidence{Code: r.dir.Run.Cause})
 	default:
 		r.see("survivor", evidence{})
-	}
-}
-
-// diagnoseLostData determines why a member of a working cluster has no usable data.
-func (r *recovery) diagnoseLostData() {
-	x := r.own
-	switch r.dir.Condition {
-	case rewind.Empty:
-		if x != nil { // otherwise, notes mentions it
-			r.see("disk lost", evidence{X: x})
-		}
-	case rewind.Stateless:
-		r.see("no state", evidence{X: x})
-	case rewind.RolledBack:
-		r.see("rolled back", evidence{X: x})
-	default:
-		r.see("damaged", evidence{X: x})
 	}
 }
 

@@ -129,25 +129,25 @@ var disasters = map[string]kind{
 	"differs here": {
 		code: cause.StatesDiffer, what: "the member's data is damaged",
 		act: (*recovery).replace, says: `
-		- alarm CORRUPT: the state of {{name .X}} differs from that of the majority` + replaceHere,
+		- alarm CORRUPT: the state of {{name own}} differs from that of the majority` + replaceHere,
 	},
 	"runs elsewhere": {
 		code: cause.CopiedData, what: "another process runs as this member",
 		says: `
-		- {{name .X}} responds, but no process has {{dir.Path}} open: one of two data directories is a copy
+		- {{name own}} responds, but no process has {{dir.Path}} open: one of two data directories is a copy
 		? which process that is, and which directory it uses: never start a second one`,
 	},
 	"not running": {
 		code: cause.NotRunning, what: "the member is not running",
 		says: `
-		- {{dir.Path}} is sound, and has the data of {{name .X}} up to revision {{dir.Revision}}:
-			{{.X.Error}}
+		- {{dir.Path}} is sound, and has the data of {{name own}} up to revision {{dir.Revision}}:
+			{{own.Error}}
 		` + doubts + `
 		{{if eq .Code "TOO_OLD" "VERSION_NOT_SPOKEN"}}
 		> here :: start it with the release that the other members run: leasehold status shows it
 		{{else if eq .Code "LOST_DATA"}}
 		? whether its previous data is in another directory: if so, start it with that
-		> here, if the data is gone :: move {{path}} away, and keep it; then {{rejoin .X}}  # with its
+		> here, if the data is gone :: move {{path}} away, and keep it; then {{rejoin own}}  # with its
 			other flags as before
 		{{else if eq .Code "COPIED_DATA"}}
 		? which other process has its identity, and which of the two directories is the copy: never
@@ -162,13 +162,13 @@ var disasters = map[string]kind{
 	"disk lost": {
 		code: cause.DiskLost, what: "the member's disk is lost",
 		act: (*recovery).replace, says: `
-		- {{dir.Path}} has no data, and {{name .X}} does not respond` + replaceHere,
+		- {{dir.Path}} has no data, and {{name own}} does not respond` + replaceHere,
 	},
 	"no state": {
 		code: cause.NoState, what: "the member has no state",
 		act: (*recovery).replace, says: `
 		- {{dir.Why}}
-		{{if .X}}
+		{{if own}}
 		> here :: start it as usual: it resumes joining
 		{{else}}` + replaceHere + `{{end}}`,
 	},
@@ -370,13 +370,13 @@ const (
 		{{end}}
 		{{if nameless}}
 		? which member's directory {{dir.Path}} is: it contains no ID
-		{{if .X}}
-		> here, only if it belongs to {{name .X}} :: leasehold recover --endpoints {{endpoints}}
-			--data-dir {{path}} --member {{word (or .X.Name .X.ID)}} --yes
+		{{if own}}
+		> here, only if it belongs to {{name own}} :: leasehold recover --endpoints {{endpoints}}
+			--data-dir {{path}} --member {{word (or own.Name own.ID)}} --yes
 		{{end}}
 		{{else}}
-		{{if .X}}
-		! leasehold member remove {{.X.ID}}  # a member that has lost its data needs a new ID
+		{{if own}}
+		! leasehold member remove {{own.ID}}  # a member that has lost its data needs a new ID
 		{{end}}
 		{{if not empty}}` + moveAway + `
 		{{end}}
@@ -481,6 +481,7 @@ func (r *recovery) templateFuncs() template.FuncMap {
 		"lost":      func() []string { return r.lost },
 		"now":       func() string { return time.Now().UTC().Format("2006-01-02T15:04:05Z") },
 		"addresses": func(x *cluster.Member) string { return strings.Join(x.URLs(), " and ") },
+		"own":       func() *cluster.Member { return r.own },
 		"others":    func() []*cluster.Member { return r.others },
 		"path":      func() string { return shellWord(r.dir.Path) },
 		"exists":    func() bool { _, err := os.Stat(r.dir.Path); return err == nil },
