@@ -2,7 +2,6 @@ package recovery
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -142,17 +141,12 @@ func (r *recovery) diagnoseOutage() {
 
 // diagnoseReports adds the active alarms and the problems reported by members.
 func (r *recovery) diagnoseReports() {
-	if raised := r.overQuota(); len(raised) > 0 {
-		r.see("over quota", evidence{Text: strings.Join(raised, ", ")})
+	full := r.reporting(cause.DiskFull)
+	if raised := r.overQuota(full); len(raised) > 0 {
+		r.see("over quota", evidence{All: raised})
 	}
-	if full := r.reporting(cause.DiskFull); len(full) > 0 {
-		others := "no other member responds"
-		if votesOf(r.cluster.Members).Here > len(full) {
-			others = "the others have space and accept writes"
-		} else if len(r.cluster.Members) > 1 {
-			others = "no member accepts writes"
-		}
-		r.see("disk full", evidence{All: full, Text: others})
+	if len(full) > 0 {
+		r.see("disk full", evidence{All: full})
 	}
 	for _, x := range r.reporting(cause.CopiedData) {
 		r.see("copy runs", evidence{X: x})
@@ -198,35 +192,15 @@ func (r *recovery) ofAnother() bool {
 	return r.serves() && r.dir.Cluster != 0 && fmt.Sprintf("%x", r.dir.Cluster) != r.cluster.Cluster
 }
 
-// failure returns why the cluster is not serving, or "" if it is.
-func (r *recovery) failure() string {
-	if r.serves() {
-		return ""
-	}
-	return app.Readable(app.RPCPrefix.ReplaceAllString(r.cluster.Failure.Error(), ""))
-}
-
-// clusterAt is a cluster and its endpoints.
-type clusterAt struct{ ID, Names, At string }
-
-// clusters returns the clusters found at the endpoints and the members' addresses.
-func (r *recovery) clusters() (out []clusterAt) {
+// clusters returns the members found at the endpoints and the members' addresses, by cluster.
+func (r *recovery) clusters() map[uint64][]*cluster.Member {
 	of := make(map[uint64][]*cluster.Member)
 	for _, x := range slices.Concat(r.cluster.Members, r.cluster.Others) {
 		if x.Error == "" && x.Cluster != 0 {
 			of[x.Cluster] = append(of[x.Cluster], x)
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(of)) {
-		var at []string
-		for _, x := range of[id] {
-			at = append(at, x.Endpoint)
-		}
-		out = append(out, clusterAt{
-			fmt.Sprintf("%x", id), namesOfMembers(of[id]), strings.Join(at, ","),
-		})
-	}
-	return out
+	return of
 }
 
 // queryCluster queries the status of all members and checks their certificates. It returns an
@@ -450,20 +424,19 @@ func useOf(s *cluster.State) (q quotaUse) {
 // size formats a number of bytes.
 func size(n int64) string { return humanize.Bytes(uint64(n)) }
 
-// overQuota returns the names of the members that raised the alarm because the quota was exceeded.
-// A full disk raises the same alarm.
-func (r *recovery) overQuota() (names []string) {
-	full := r.reporting(cause.DiskFull)
+// overQuota returns the members that raised the alarm because the quota was exceeded. A full disk
+// raises the same alarm.
+func (r *recovery) overQuota(full []*cluster.Member) (raised []*cluster.Member) {
 	for _, id := range r.cluster.Alarmed["NOSPACE"] {
 		x := r.cluster.Member(id)
 		switch {
-		case x == nil:
-			names = append(names, fmt.Sprintf("%x", id))
+		case x == nil: // not in the list of members
+			raised = append(raised, &cluster.Member{Name: fmt.Sprintf("%x", id)})
 		case useOf(r.cluster).Full() || !slices.Contains(full, x):
-			names = append(names, nameOf(x))
+			raised = append(raised, x)
 		}
 	}
-	return names
+	return raised
 }
 
 // reporting returns the members that report the given code.
@@ -482,29 +455,11 @@ func (r *recovery) user() string {
 	}
 	return fmt.Sprintf("%s is in use by a running member: %s (member %s of cluster %s, process %d, "+
 		"since %s)", r.dir.Path, app.Readable(run.Name), run.Member, run.Cluster, run.Process,
-		run.Started.Format("2006-01-02T15:04:05Z"))
+		stamp(run.Started))
 }
 
-// ended returns why the directory's member stopped, according to its own record. It returns "" if
-// there is no record.
-func (r *recovery) ended() string {
-	run := &r.dir.Run
-	if run.Cause == "" {
-		return ""
-	}
-	return fmt.Sprintf("%s, %s: %s", run.Stopped.Format(time.RFC3339), run.Cause, run.Text)
-}
-
-// shortOf returns the free and the required disk space if there is too little free space.
-// Otherwise, it returns nil.
-func (r *recovery) shortOf() map[string]string {
-	if r.dir.Free >= r.dir.Reserve {
-		return nil
-	}
-	return map[string]string{
-		"Free": humanize.Bytes(r.dir.Free), "Reserve": humanize.Bytes(r.dir.Reserve),
-	}
-}
+// stamp formats a time.
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // nameOf returns the name and address of x for display.
 func nameOf(x *cluster.Member) string {

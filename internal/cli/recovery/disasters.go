@@ -10,7 +10,10 @@ import (
 	"text/template"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
 	"leasehold.dev/internal/cause"
+	"leasehold.dev/internal/cli/app"
 	"leasehold.dev/internal/cli/cluster"
 	"leasehold.dev/internal/rewind"
 )
@@ -61,14 +64,15 @@ var disasters = map[string]kind{
 	"several clusters": {
 		code: cause.TwoClusters, what: "the endpoints belong to {{len clusters}} clusters",
 		says: `
-		{{range clusters}}
-		- cluster {{.ID}}: {{.Names}}
+		{{range $id, $members := clusters}}
+		- cluster {{printf "%x" $id}}: {{names $members}}
 		{{end}}
 		- recover changes none of them; a client with these endpoints may find a lock free in one
 			cluster while it is held in another
 		? which cluster you want to reach, and what --endpoints and environment variables contain
-		{{range clusters}}
-		> here :: leasehold recover --endpoints {{.At}}  # of cluster {{.ID}} only
+		{{range $id, $members := clusters}}
+		> here :: leasehold recover --endpoints {{range $i, $x := $members}}{{if $i}},{{end}}
+			{{- $x.Endpoint}}{{end}}  # of cluster {{printf "%x" $id}} only
 		{{end}}
 		> the host of a member that belongs in another cluster :: if it was started on an empty
 			directory without --join, it has created its own cluster: stop it, move its data
@@ -278,7 +282,7 @@ var disasters = map[string]kind{
 	"over quota": {
 		code: cause.QuotaUsedUp, what: "the quota is used up",
 		act: (*recovery).makeRoom, says: `
-		- alarm NOSPACE, raised by {{.Text}}: puts and grants are rejected; reads, renewals, deletes
+		- alarm NOSPACE, raised by {{names .All}}: puts and grants are rejected; reads, renewals, deletes
 			and revokes continue
 		- the state uses {{size quota.Used}}, and the smallest quota is {{size quota.Quota}}
 		! leasehold compaction REVISION  # the newest one: drops old versions of keys, but no keys or
@@ -293,7 +297,9 @@ var disasters = map[string]kind{
 		code: cause.DiskFull, what: "the disk is full",
 		says: `
 		- {{names .All}}: a follower forwards writes while it has some space; a leader rejects them;
-			{{.Text}}
+			{{if gt votes.Here (len .All)}}the others have space and accept writes
+			{{- else if gt (len cluster.Members) 1}}no member accepts writes
+			{{- else}}no other member responds{{end}}
 		- nothing is lost: reads, renewals, expiry, deletes, revokes and compaction continue in the
 			space that a member reserves for them
 		- this is not the quota, which limits the state in memory: raising it frees no disk space
@@ -384,12 +390,12 @@ const (
 			not --initial-cluster
 		{{end}}`
 	doubts = `
-		{{with ended}}
-		- it stopped at {{.}}
+		{{if dir.Run.Cause}}
+		- it stopped at {{stamp dir.Run.Stopped}}, {{dir.Run.Cause}}: {{dir.Run.Text}}
 		{{end}}
-		{{with shortOf}}
-		- its disk has {{.Free}} free: the member rejects writes when it cannot reserve {{.Reserve}}
-			for its log
+		{{if lt dir.Free dir.Reserve}}
+		- its disk has {{bytes dir.Free}} free: the member rejects writes when it cannot reserve
+			{{bytes dir.Reserve}} for its log
 		> here, first :: ` + makeRoomOnDisk + `
 		{{end}}`
 	runningHere = `
@@ -471,15 +477,18 @@ func (r *recovery) templateFuncs() template.FuncMap {
 	return template.FuncMap{
 		"name": nameOf, "names": namesOfMembers, "word": shellWord, "size": size,
 		"endpoints": r.endpointsOf, "serve": r.serve, "rejoin": r.rejoin, "self": r.memberHere,
-		"available": r.available, "user": r.user, "ended": r.ended, "shortOf": r.shortOf,
-		"clusters": r.clusters, "failure": r.failure,
+		"available": r.available, "user": r.user, "stamp": stamp, "bytes": humanize.Bytes,
+		"clusters": r.clusters,
+		"failure": func() string {
+			return app.Readable(app.RPCPrefix.ReplaceAllString(r.cluster.Failure.Error(), ""))
+		},
 		"cluster":   func() *cluster.State { return r.cluster },
 		"votes":     func() votes { return votesOf(r.cluster.Members) },
 		"quota":     func() quotaUse { return useOf(r.cluster) },
 		"dir":       func() *rewind.Directory { return r.dir },
 		"expired":   func() []badCertificate { return r.expired },
 		"lost":      func() []string { return r.lost },
-		"now":       func() string { return time.Now().UTC().Format("2006-01-02T15:04:05Z") },
+		"now":       func() string { return stamp(time.Now()) },
 		"addresses": func(x *cluster.Member) string { return strings.Join(x.URLs(), " and ") },
 		"own":       func() *cluster.Member { return r.own },
 		"others":    func() []*cluster.Member { return r.others },

@@ -72,12 +72,11 @@ func isSelfSigned(c *x509.Certificate) bool { return c.Issuer.String() == c.Subj
 
 // notValid returns why c is not valid at the given time, or "" if it is valid.
 func notValid(c *x509.Certificate, now time.Time) string {
-	day := func(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
 	switch {
 	case now.After(c.NotAfter):
-		return fmt.Sprintf("(%s) expired at %s", c.Subject, day(c.NotAfter))
+		return fmt.Sprintf("(%s) expired at %s", c.Subject, stamp(c.NotAfter))
 	case now.Before(c.NotBefore):
-		return fmt.Sprintf("(%s) is not valid before %s", c.Subject, day(c.NotBefore))
+		return fmt.Sprintf("(%s) is not valid before %s", c.Subject, stamp(c.NotBefore))
 	}
 	return ""
 }
