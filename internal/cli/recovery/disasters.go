@@ -504,11 +504,7 @@ func (r *recovery) templateFuncs() template.FuncMap {
 			return slices.ContainsFunc(r.expired, func(c badCertificate) bool { return c.SelfSigned })
 		},
 		"hint": func(x *cluster.Member) string {
-			text, ok := hints[x.Cause]
-			if !ok {
-				text = hints[""]
-			}
-			return r.render(text, x)
+			return r.render(cmp.Or(hints[x.Cause], hints[""]), x)
 		},
 	}
 }

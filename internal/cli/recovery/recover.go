@@ -208,28 +208,27 @@ func shellWord(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// lines returns each text together with the label of its section.
-func (d *disaster) lines() (out [][2]string) {
-	add := func(part string, texts []string) {
+// print prints each text with the label of its section.
+func (d *disaster) print(p *app.Page) {
+	section := func(label string, texts ...string) {
 		for _, text := range texts {
-			out = append(out, [2]string{part, app.Harmless(text)})
+			p.Printf("  %s: %s\n", label, app.Harmless(text))
 		}
 	}
-	add("found", d.Facts)
-	add("check first", d.Check)
+	p.Printf("%s\n", d.What)
+	section("found", d.Facts...)
+	section("check first", d.Check...)
 	for _, s := range d.Steps {
-		where := "to do "
-		if !strings.HasPrefix(s.Where, "here") {
-			where += "on "
+		label := "to do on " + s.Where
+		if strings.HasPrefix(s.Where, "here") {
+			label = "to do " + s.Where
 		}
-		where += s.Where
 		if s.Own {
-			where += " (--yes does it)"
+			label += " (--yes does it)"
 		}
-		add(where, []string{s.Do})
+		section(label, s.Do)
 	}
-	add("done", d.Done)
-	return out
+	section("done", d.Done...)
 }
 
 func showRecovery(verdict string, found []*disaster, notes []string) app.Answer {
@@ -240,10 +239,7 @@ func showRecovery(verdict string, found []*disaster, notes []string) app.Answer 
 	}{verdict, found, notes}, Simple: func(p *app.Page) {
 		p.Printf("%s\n", verdict)
 		for _, d := range found {
-			p.Printf("%s\n", d.What)
-			for _, l := range d.lines() {
-				p.Printf("  %s: %s\n", l[0], l[1])
-			}
+			d.print(p)
 		}
 		for _, n := range notes {
 			p.Printf("note: %s\n", app.Harmless(n))
