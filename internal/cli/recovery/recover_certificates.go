@@ -84,7 +84,7 @@ func notValid(c *x509.Certificate, now time.Time) string {
 // shownAt returns the certificates that a listener presents. The listener does not have to be
 // trusted, because no secrets are sent to it. It can abort the handshake if it requires a client
 // certificate.
-func shownAt(address string, within time.Duration) (shown []*x509.Certificate) {
+func shownAt(address string, within time.Duration) []*x509.Certificate {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
@@ -92,18 +92,9 @@ func shownAt(address string, within time.Duration) (shown []*x509.Certificate) {
 		return nil
 	}
 	defer conn.Close()
-	_ = tls.Client(conn, &tls.Config{ // any error here is only about the certificates
-		MinVersion: tls.VersionTLS12, InsecureSkipVerify: true,
-		VerifyPeerCertificate: func(raw [][]byte, _ [][]*x509.Certificate) error {
-			for _, der := range raw {
-				if c, err := x509.ParseCertificate(der); err == nil {
-					shown = append(shown, c)
-				}
-			}
-			return nil
-		},
-	}).HandshakeContext(ctx)
-	return shown
+	c := tls.Client(conn, &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true})
+	_ = c.HandshakeContext(ctx) // any error here is only about the certificates
+	return c.ConnectionState().PeerCertificates
 }
 
 // ownCertificates checks the certificates in the files named by our flags.
