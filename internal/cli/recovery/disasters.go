@@ -222,7 +222,7 @@ var disasters = map[string]kind{
 		! make {{dir.Path}} a single-member cluster of {{self.Name}}, with all its keys and leases:
 			later tokens and revisions are larger than any that were issued, and the other members are
 			removed
-		> here, then :: {{serve self path}}  # with its other flags as before
+		> here, then :: {{serve self dir.Path}}  # with its other flags as before
 		{{range others}}
 		> the host of {{name .}} :: move the data directory away, and keep it; then {{serve . "DIR"}}
 			--join {{or self.URL self.Endpoint}}
@@ -386,7 +386,7 @@ const (
 		{{end}}
 		{{if not empty}}` + moveAway + `
 		{{end}}
-		> here, then :: {{serve self path}} --join {{endpoints}}  # with its other flags as before, but
+		> here, then :: {{serve self dir.Path}} --join {{endpoints}}  # with its other flags as before, but
 			not --initial-cluster
 		{{end}}`
 	doubts = `

@@ -162,6 +162,10 @@ func TestDiagnoseDirectory(t *testing.T) {
 			"the member's data is damaged", "it is so", "leasehold member remove 1", "mv /d",
 			"--name m1 --data-dir /d", "--join http://m2:2379,http://m3:2379",
 		}, true, ""},
+		"damaged, in a directory with a space": {func(r *recovery) {
+			silent(rewind.Damaged)(r)
+			r.dir.Path = "/d e"
+		}, []string{"mv '/d e' '/d e'.before-recovery-TIME", "--name m1 --data-dir '/d e' --listen"}, true, ""},
 		"rolled back": {silent(rewind.RolledBack), []string{"an older copy", "mv /d"}, true, ""},
 		"stateless":   {silent(rewind.Stateless), []string{"start it as usual"}, false, ""},
 		"running":     {func(r *recovery) { r.dir.Condition = rewind.Running }, nil, false, ""},
