@@ -472,37 +472,43 @@ func (r *recovery) see(name string, e evidence) {
 	r.found = append(r.found, d)
 }
 
-// templateFuncs returns the functions that templates can call.
+// templateFuncs returns the functions that templates can call. They return or format what was
+// found.
 func (r *recovery) templateFuncs() template.FuncMap {
 	return template.FuncMap{
-		"name": nameOf, "names": namesOfMembers, "word": shellWord, "size": size,
-		"endpoints": r.endpointsOf, "serve": r.serve, "rejoin": r.rejoin, "self": r.memberHere,
-		"available": r.available, "user": r.user, "stamp": stamp, "bytes": humanize.Bytes,
-		"clusters": r.clusters,
+		"cluster":   func() *cluster.State { return r.cluster },
+		"clusters":  r.clusters,
+		"endpoints": r.endpointsOf,
+		"votes":     func() votes { return votesOf(r.cluster.Members) },
+		"quota":     func() quotaUse { return useOf(r.cluster) },
 		"failure": func() string {
 			return app.Readable(app.RPCPrefix.ReplaceAllString(r.cluster.Failure.Error(), ""))
 		},
-		"cluster":   func() *cluster.State { return r.cluster },
-		"votes":     func() votes { return votesOf(r.cluster.Members) },
-		"quota":     func() quotaUse { return useOf(r.cluster) },
-		"dir":       func() *rewind.Directory { return r.dir },
-		"expired":   func() []badCertificate { return r.expired },
-		"lost":      func() []string { return r.lost },
-		"now":       func() string { return stamp(time.Now()) },
-		"addresses": func(x *cluster.Member) string { return strings.Join(x.URLs(), " and ") },
-		"own":       func() *cluster.Member { return r.own },
-		"others":    func() []*cluster.Member { return r.others },
-		"path":      func() string { return shellWord(r.dir.Path) },
-		"exists":    func() bool { _, err := os.Stat(r.dir.Path); return err == nil },
-		"running":   func() bool { return r.is(rewind.Running) },
-		"empty":     func() bool { return r.is(rewind.Empty) },
-		"nameless":  func() bool { return r.dir.Member == 0 && r.member == "" },
+		"now":     func() string { return stamp(time.Now()) },
+		"expired": func() []badCertificate { return r.expired },
 		"authority": func() bool {
 			return slices.ContainsFunc(r.expired, func(c badCertificate) bool { return c.Authority })
 		},
 		"selfSigned": func() bool {
 			return slices.ContainsFunc(r.expired, func(c badCertificate) bool { return c.SelfSigned })
 		},
+
+		"dir":       func() *rewind.Directory { return r.dir },
+		"path":      func() string { return shellWord(r.dir.Path) },
+		"exists":    func() bool { _, err := os.Stat(r.dir.Path); return err == nil },
+		"running":   func() bool { return r.is(rewind.Running) },
+		"empty":     func() bool { return r.is(rewind.Empty) },
+		"nameless":  func() bool { return r.dir.Member == 0 && r.member == "" },
+		"user":      r.user,
+		"own":       func() *cluster.Member { return r.own },
+		"self":      r.memberHere,
+		"others":    func() []*cluster.Member { return r.others },
+		"available": r.available,
+		"lost":      func() []string { return r.lost },
+
+		"name": nameOf, "names": namesOfMembers, "word": shellWord, "stamp": stamp,
+		"size": size, "bytes": humanize.Bytes, "serve": r.serve, "rejoin": r.rejoin,
+		"addresses": func(x *cluster.Member) string { return strings.Join(x.URLs(), " and ") },
 		"hint": func(x *cluster.Member) string {
 			return r.render(cmp.Or(hints[x.Cause], hints[""]), x)
 		},
