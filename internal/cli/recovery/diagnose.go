@@ -205,15 +205,15 @@ func (r *recovery) clusters() map[uint64][]*cluster.Member {
 
 // queryCluster queries the status of all members and checks their certificates. It returns an
 // error if the cluster rejects the queries.
-func (r *recovery) queryCluster() (*cluster.State, error) {
+func (r *recovery) queryCluster() error {
 	s := cluster.LookAt(r.App, r.spec)
 	s.Judge()
 	otherCluster := grpcstatus.Code(s.Failure) == codes.FailedPrecondition && r.Flags.Cluster != 0
 	if otherCluster || cluster.NeedsLogin(s.Failure) {
-		return nil, fmt.Errorf("the cluster cannot be queried: %w", s.Failure)
+		return fmt.Errorf("the cluster cannot be queried: %w", s.Failure)
 	}
-	r.expired = r.checkCertificates(s)
-	return s, nil
+	r.cluster, r.expired = s, r.checkCertificates(s)
+	return nil
 }
 
 // lookAtDirectory examines the data directory, if one is given. Without --endpoints, it also reads

@@ -113,7 +113,7 @@ func (r *recovery) run() error {
 	if len(r.spec.Endpoints) == 0 {
 		return app.BadArgs("--endpoints is empty")
 	}
-	if r.cluster, err = r.queryCluster(); err != nil {
+	if err := r.queryCluster(); err != nil {
 		return err
 	}
 	if err := r.diagnose(); err != nil {

@@ -47,7 +47,7 @@ func (r *recovery) makeRoom(d *disaster) error {
 			return fmt.Errorf("compact at revision %d: %w", rev, err)
 		}
 		d.did("compacted at revision %d", rev)
-		if r.cluster, err = r.queryCluster(); err != nil {
+		if err := r.queryCluster(); err != nil {
 			return err
 		}
 		now := useOf(r.cluster)
