@@ -100,7 +100,7 @@ func TestRecoverTwoClusters(t *testing.T) {
 			"--endpoints "+strings.TrimPrefix(other.url, "http://")+"  # of cluster")
 	}
 	full.recovers(1, []string{"--yes", "--cluster-id", "1"}, "cannot be queried",
-		"the client wants cluster 1")
+		"the client expects cluster 1")
 	_, err := full.client().Put(t.Context(), "k", "v")
 	if !errors.Is(err, rpctypes.ErrNoSpace) {
 		t.Errorf("recover has changed something: %v", err)
