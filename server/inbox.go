@@ -81,15 +81,12 @@ func (b *inbox) task(f func()) bool {
 
 // putMessage adds a message from another member. It waits while the inbox is full.
 func (b *inbox) putMessage(m *replica.Message) {
-	b.mu.Lock()
-	for !b.closed && len(b.Messages) >= maxMessages {
-		b.room.Wait()
-	}
-	if !b.closed {
-		b.Messages = append(b.Messages, m)
-	}
-	b.mu.Unlock()
-	b.signal()
+	b.put(func(box *mail) {
+		for !b.closed && len(box.Messages) >= maxMessages {
+			b.room.Wait() // releases the lock in the meantime
+		}
+		box.Messages = append(box.Messages, m)
+	})
 }
 
 // ask adds client requests. The function used returns how many requests of their type would then be
@@ -114,7 +111,8 @@ func (b *inbox) ask(used func(*mail) int, add func(*mail)) error {
 // delayOver notifies the core that the commit delay is over.
 func (b *inbox) delayOver() { b.put(func(box *mail) { box.DelayOver = true }) }
 
-// put adds work. It returns false if the core has stopped.
+// put adds work. It returns false if the core has stopped. Everything enters the inbox through put,
+// and client requests that can be rejected enter through ask.
 func (b *inbox) put(add func(*mail)) bool {
 	b.mu.Lock()
 	if b.closed {
@@ -129,10 +127,7 @@ func (b *inbox) put(add func(*mail)) bool {
 
 // persisted notifies the core that an append message is durable.
 func (b *inbox) persisted(m *raftpb.Message) {
-	b.mu.Lock()
-	b.Persisted = append(b.Persisted, m)
-	b.mu.Unlock()
-	b.signal()
+	b.put(func(box *mail) { box.Persisted = append(box.Persisted, m) })
 }
 
 func (b *inbox) signal() {

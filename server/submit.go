@@ -4,7 +4,6 @@ import (
 	"errors"
 	"sync"
 
-	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/native"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/member/timing"
@@ -139,26 +138,18 @@ func (n *node) Submit(list []native.Submission) {
 
 // submit either puts a whole submission into the inbox or rejects it.
 func (b *inbox) submit(s *submission) error {
-	b.mu.Lock()
-	switch {
-	case b.closed:
-		b.mu.Unlock()
-		return api.ErrStopped
-	case max(len(b.Proposals), len(b.Reads))+len(s.all) > maxQueued:
-		b.mu.Unlock()
-		return api.ErrTooManyRequests
-	}
-	s.left = len(s.all)
-	for i := range s.all {
-		if w := &s.all[i]; w.proposal.Command != nil {
-			b.Proposals = append(b.Proposals, &w.proposal)
-		} else {
-			b.Reads = append(b.Reads, &w.read)
-		}
-	}
-	b.mu.Unlock()
-	b.signal()
-	return nil
+	return b.ask(
+		func(m *mail) int { return max(len(m.Proposals), len(m.Reads)) + len(s.all) },
+		func(m *mail) {
+			s.left = len(s.all)
+			for i := range s.all {
+				if w := &s.all[i]; w.proposal.Command != nil {
+					m.Proposals = append(m.Proposals, &w.proposal)
+				} else {
+					m.Reads = append(m.Reads, &w.read)
+				}
+			}
+		})
 }
 
 // runsShort requests that the NOSPACE alarm be raised. It does not block.
