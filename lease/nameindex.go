@@ -9,7 +9,8 @@ import (
 // maxNames is the maximum number of names on a page of the index.
 const maxNames = 256
 
-// names maps names to leases, ordered by name.
+// names maps names to leases, ordered by name. No two leases have the same name: Grant returns a
+// NameError for a name that is taken, and Recover rejects a table with duplicate names.
 //
 // It is an ordered list of small sorted pages. Finding a name costs two binary searches. Adding or
 // removing a name moves at most one page of names and, occasionally, the list of pages. A View
