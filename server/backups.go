@@ -19,36 +19,36 @@ func newKeeper(cfg Config, core *core, id storage.Identity) (*keeper.Keeper, err
 	if err != nil {
 		return nil, err
 	}
-	c.Source, c.Member, c.Logger = kept{core, id.Cluster}, id.Member, cfg.Logger
+	c.Source, c.Member, c.Logger = kept{core: core, cluster: id.Cluster}, id.Member, cfg.Logger
 	return keeper.New(c), nil
 }
 
 // kept implements keeper.Source for a member.
 type kept struct {
-	*core
+	core    *core
 	cluster uint64
 }
 
 var _ keeper.Source = kept{}
 
 // Leading implements keeper.Source.
-func (k kept) Leading() bool { return k.status.Load().Primary }
+func (k kept) Leading() bool { return k.core.status.Load().Primary }
 
 // Applied implements keeper.Source.
 func (k kept) Applied() (backup.Place, int64) {
-	v := k.View()
+	v := k.core.View()
 	return backup.Place{Index: v.Index, Term: v.Term}, v.KV.Revision()
 }
 
 // TermAt implements keeper.Source.
 func (k kept) TermAt(index uint64) (uint64, bool) {
-	term, err := k.disk.Term(index)
+	term, err := k.core.disk.Term(index)
 	return term, err == nil
 }
 
 // Entries implements keeper.Source.
 func (k kept) Entries(first, last uint64, bytes int) ([]backup.Entry, error) {
-	entries, err := k.disk.Entries(first, last+1, uint64(bytes))
+	entries, err := k.core.disk.Entries(first, last+1, uint64(bytes))
 	if err != nil {
 		return nil, fmt.Errorf("read the log from entry %d: %w", first, err)
 	}
@@ -61,7 +61,7 @@ func (k kept) Entries(first, last uint64, bytes int) ([]backup.Entry, error) {
 
 // State implements keeper.Source.
 func (k kept) State(ctx context.Context) (keeper.State, error) {
-	image, err := k.image(ctx)
+	image, err := k.core.image(ctx)
 	if err != nil {
 		return keeper.State{}, err
 	}
@@ -76,8 +76,8 @@ func (k kept) State(ctx context.Context) (keeper.State, error) {
 
 // History implements keeper.Source.
 func (k kept) History() backup.History {
-	return backup.History{Cluster: k.cluster, Restore: k.View().Restore}
+	return backup.History{Cluster: k.cluster, Restore: k.core.View().Restore}
 }
 
 // Keep implements keeper.Source.
-func (k kept) Keep(index uint64) { k.snap.uncopied.Store(index) }
+func (k kept) Keep(index uint64) { k.core.snap.uncopied.Store(index) }
