@@ -101,16 +101,29 @@ func TestRulesFind(t *testing.T) {
 	}
 }
 
-// TestTypeSizesCount checks that the fields of embedded structs count, and that methods count as
-// well.
+// TestTypeSizesCount checks that the fields and methods of embedded types count, even if a pointer
+// is embedded, and that a method that hides another one counts once.
 func TestTypeSizesCount(t *testing.T) {
-	s, err := parse("p/a.go", []byte("package p; type T struct { a, b int; inner; *Other }; "+
-		"type inner struct { c, d, e int }; func (T) A() {}; func (*T) B() {}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := typeSizes([]*source{s})["p.T"], [2]int{6, 2}; got != want {
-		t.Errorf("fields and methods are %v, want %v", got, want)
+	for text, want := range map[string][2]int{
+		"type T struct { a, b int }; func (T) A() {}; func (*T) B() {}":                    {2, 2},
+		"type T struct { a int; inner }; type inner struct { b, c int }":                   {3, 0},
+		"type T struct { a int; *inner }; type inner struct { b, c int }":                  {3, 0},
+		"type T struct { a int; *T }":                                                      {1, 0},
+		"type T struct { inner[int] }; type inner[E any] struct { b, c E }":                {2, 0},
+		"type T struct { a int; *other.Inner; Unknown }":                                   {3, 0},
+		"type T struct { *inner }; type inner struct{}; func (*inner) A() {}":              {0, 1},
+		"type T struct { *Lessor }; type Lessor struct { a, b int }; func (Lessor) A() {}": {1, 0}, // in large
+		"type T struct { inner }; type inner int; func (inner) A() {}":                     {1, 1},
+		"type T struct { *inner }; type inner struct { innermost }; func (T) A() {}; " +
+			"type innermost struct { a, b int }; func (*innermost) A() {}; func (innermost) B() {}": {2, 2},
+	} {
+		s, err := parse("lease/a.go", []byte("package lease; "+text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := typeSizes([]*source{s})["lease.T"]; got != want {
+			t.Errorf("%s: fields and methods are %v, want %v", text, got, want)
+		}
 	}
 }
 
