@@ -326,8 +326,16 @@ func (p *Primacy) Condition() store.Compare { return store.NameHeld(p.n.s.role()
 // Release gives up the role. For this program, the role ends immediately, even if Release returns
 // an error.
 func (p *Primacy) Release(ctx context.Context) error {
-	ctx, cancel := tries.Outside(ctx, tries.Within[Primacy]{Of: p}, p.n.ttl)
-	defer cancel()
+	if outer, ok := ctx.Value(p).(context.Context); ok && ctx.Err() == nil {
+		// ctx ends with the role, before the cluster has answered.
+		end := time.Now().Add(p.n.ttl)
+		if d, ok := ctx.Deadline(); ok && d.Before(end) {
+			end = d
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(outer, end)
+		defer cancel()
+	}
 	return p.lease.Revoke(ctx)
 }
 
@@ -387,5 +395,5 @@ func (n *Node) Lead(
 		}
 		_ = p.Release(free) // if this fails, the role ends with its lease
 	}()
-	return lead(context.WithValue(inner, tries.Within[Primacy]{Of: p}, ctx), p)
+	return lead(context.WithValue(inner, p, ctx), p) // Release needs ctx, which outlives the role
 }

@@ -34,28 +34,6 @@ func Pause(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// Within is a context key. Some contexts are tied to a subject and end with it: for example, the
-// context of code that runs under a lock ends when the lock does. Under this key, such a context
-// stores the outer context, which outlives the subject.
-type Within[T any] struct{ Of *T }
-
-// Outside returns a context in which to release the subject of ctx, because ctx itself ends with
-// that subject. The returned context ends with the outer context, or after the given time. If ctx
-// has no outer context, Outside returns it unchanged.
-func Outside(
-	ctx context.Context, key any, most time.Duration,
-) (context.Context, context.CancelFunc) {
-	around, ok := ctx.Value(key).(context.Context)
-	if !ok || ctx.Err() != nil {
-		return ctx, func() {}
-	}
-	end := time.Now().Add(most)
-	if d, ok := ctx.Deadline(); ok && d.Before(end) {
-		end = d
-	}
-	return context.WithDeadline(around, end)
-}
-
 // Unsure reports whether a failed request may have been applied and there is still time to find
 // out.
 func Unsure(ctx context.Context, err error) bool {
