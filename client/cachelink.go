@@ -35,24 +35,19 @@ type cacheLink struct {
 	over  bool
 }
 
-func init() {
-	cachelink.Set(cachelink.Hooks[*Client, *Lease, Grant]{
-		Grant: func(
-			ctx context.Context, c *Client, g Grant, holds []keyrange.Range,
-		) (*Lease, error) {
-			g.holds = holds
-			return c.Grant(ctx, g)
-		},
-		Open: func(
-			c *Client, l *Lease, to cachelink.Events,
-		) (cachelink.Link, error) {
-			return c.linkCache(l, to)
-		},
-	})
+// ForCache returns a grant of a lease whose holder can keep copies of the given ranges. It is for
+// package cache only.
+func (g Grant) ForCache(_ cachelink.Internal, holds []keyrange.Range) Grant {
+	g.holds = holds
+	return g
 }
 
-// linkCache connects a cache to the cluster. l is the cache's lease, granted with the ranges that
-// the cache may hold.
+// LinkCache connects a cache to the cluster. The lease is the cache's, from Grant.ForCache. It is
+// for package cache only.
+func (l *Lease) LinkCache(_ cachelink.Internal, to cachelink.Events) (cachelink.Link, error) {
+	return l.client.linkCache(l, to)
+}
+
 func (c *Client) linkCache(l *Lease, to cachelink.Events) (*cacheLink, error) {
 	k := &cacheLink{client: c, lease: l.Ref(), to: to}
 	now, err := c.mux.enter(k)

@@ -30,10 +30,9 @@ func TestWhole(t *testing.T) {
 		if r := must[store.RangeResult](t)(c.Range(ctx, store.Range{End: "a"})); r.Count != 1 {
 			t.Errorf("range up to a key: %+v", r)
 		}
-		holds := cachelink.Get[*client.Client, *client.Lease, client.Grant]()
-		l := must[*client.Lease](t)(holds.Grant(ctx, c, client.Grant{
+		l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{
 			TTL: time.Minute,
-		}, []keyrange.Range{{End: end}}))
+		}.ForCache(cachelink.Internal{}, []keyrange.Range{{End: end}})))
 		if err := l.Revoke(ctx); err != nil {
 			t.Error(err)
 		}

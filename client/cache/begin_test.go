@@ -35,11 +35,15 @@ func (f *fakeLink) Close() {
 	}
 }
 
-// setHooks replaces hooks until the test ends. The test must not run in parallel with other tests.
-func setHooks(t *testing.T, change func()) {
-	old := hooks
-	t.Cleanup(func() { hooks = old })
-	change()
+// setLinkCache replaces linkCache until the test ends. The test must not run in parallel with other
+// tests.
+func setLinkCache(
+	t *testing.T,
+	link func(*client.Lease, cachelink.Internal, cachelink.Events) (cachelink.Link, error),
+) {
+	old := linkCache
+	t.Cleanup(func() { linkCache = old })
+	linkCache = link
 }
 
 // TestFailedOpenRevokesLease checks that a cache that has a lease but cannot be opened revokes the
@@ -71,16 +75,14 @@ func TestFailedOpenRevokesLease(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				var held *client.Lease
-				setHooks(t, func() {
-					hooks.Open = func(
-						c *client.Client, l *client.Lease, _ cachelink.Events,
-					) (cachelink.Link, error) {
-						held = l
-						return x.end(c, cancel)
-					}
+				c := inprocess.Connect(t, client.Config{}, at...)
+				setLinkCache(t, func(
+					l *client.Lease, _ cachelink.Internal, _ cachelink.Events,
+				) (cachelink.Link, error) {
+					held = l
+					return x.end(c, cancel)
 				})
 				var log bytes.Buffer
-				c := inprocess.Connect(t, client.Config{}, at...)
 				_, err := Open(ctx, c, []store.KeyRange{store.Prefix("n/")},
 					Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 				if !errors.Is(err, x.want) {
@@ -204,13 +206,11 @@ func TestOpenedBeforeLink(t *testing.T) {
 		const ttl = 3 * time.Second // longer than any delay on a busy machine
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
 		link := &fakeLink{closed: make(chan struct{}, 1)}
-		setHooks(t, func() {
-			hooks.Open = func(
-				_ *client.Client, _ *client.Lease, to cachelink.Events,
-			) (cachelink.Link, error) {
-				to.Opened(7)
-				return link, nil
-			}
+		setLinkCache(t, func(
+			_ *client.Lease, _ cachelink.Internal, to cachelink.Events,
+		) (cachelink.Link, error) {
+			to.Opened(7)
+			return link, nil
 		})
 		began := time.Now()
 		x, err := Open(t.Context(), c, []store.KeyRange{store.Prefix("n/")}, Options{

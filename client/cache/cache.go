@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/internal/cachelink"
 	"leasehold.dev/client/store"
 	"leasehold.dev/internal/backoff"
 )
@@ -61,10 +62,10 @@ func Open(
 
 // newIncarnation starts an incarnation, with a new lease and a new link.
 func (c *Cache) newIncarnation(ctx context.Context) (*incarnation, error) {
-	held, err := hooks.Grant(ctx, c.client, client.Grant{
+	held, err := c.client.Grant(ctx, client.Grant{
 		TTL: c.o.TTL, Name: c.o.Name, Owner: c.o.Owner, Labels: c.o.Labels,
 		Grace: -1, // copies must not be used after the lease has ended
-	}, rangesOf(c.ranges))
+	}.ForCache(cachelink.Internal{}, rangesOf(c.ranges)))
 	if err != nil {
 		return nil, err
 	}

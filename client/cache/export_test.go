@@ -5,9 +5,6 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// Hooks gives tests access to the client's hooks for caches.
-var Hooks = hooks
-
 // Found converts the result of Get into a value and a boolean that reports whether the key exists.
 func Found(kv store.KV, err error) (_ store.KV, ok bool, _ error) {
 	if err == client.ErrKeyNotFound { //nolint:errorlint // returned unwrapped

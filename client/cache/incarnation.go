@@ -15,8 +15,8 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// hooks gives access to the client's internal functions for caches.
-var hooks = cachelink.Get[*client.Client, *client.Lease, client.Grant]()
+// linkCache connects a cache to the cluster. Tests replace it.
+var linkCache = (*client.Lease).LinkCache
 
 // incarnation is a cache during the lifetime of one lease. It implements cachelink.Events for its
 // link.
@@ -60,7 +60,7 @@ func newIncarnation(c *Cache, held *client.Lease) *incarnation {
 
 // open links the cache to the cluster and waits until it has been registered.
 func (l *incarnation) open(ctx context.Context) error {
-	link, err := hooks.Open(l.cache.client, l.lease, l)
+	link, err := linkCache(l.lease, cachelink.Internal{}, l)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
+	"leasehold.dev/client/internal/cachelink"
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/store"
 	"leasehold.dev/internal/keyrange"
@@ -58,10 +59,11 @@ func TestTooManyHolds(t *testing.T) {
 			left = append(left, store.Prefix(fmt.Sprintf("h/%d/", i)))
 			holds = append(holds, keyrange.Range(left[i]))
 		}
-		grant := client.Grant{TTL: 10 * time.Minute, Owner: "greedy"}
-		first := must[*client.Lease](t)(cache.Hooks.Grant(timeout(t), c, grant, holds))
+		grant := client.Grant{TTL: 10 * time.Minute, Owner: "greedy"}.ForCache(
+			cachelink.Internal{}, holds)
+		first := must[*client.Lease](t)(c.Grant(timeout(t), grant))
 		for range 10_000/64 - 1 {
-			_ = must[*client.Lease](t)(cache.Hooks.Grant(timeout(t), c, grant, holds))
+			_ = must[*client.Lease](t)(c.Grant(timeout(t), grant))
 		}
 		_, err := cache.Open(timeout(t), c, left, cache.Options{Owner: "greedy"})
 		if !errors.Is(err, client.ErrTooManyHolds) {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/cache"
 	"leasehold.dev/client/internal/cachelink"
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/store"
@@ -34,10 +33,10 @@ func (f *frozen) hasKey(t *testing.T, c *client.Client, key string) (
 	*client.Lease, cachelink.Link,
 ) {
 	t.Helper()
-	held := must[*client.Lease](t)(cache.Hooks.Grant(timeout(t), c, client.Grant{
+	held := must[*client.Lease](t)(c.Grant(timeout(t), client.Grant{
 		TTL: 10 * time.Minute, Owner: "host-1", Grace: -1,
-	}, []keyrange.Range{keyrange.Range(store.Prefix("f/"))}))
-	link := must[cachelink.Link](t)(cache.Hooks.Open(c, held, f))
+	}.ForCache(cachelink.Internal{}, []keyrange.Range{keyrange.Range(store.Prefix("f/"))})))
+	link := must[cachelink.Link](t)(held.LinkCache(cachelink.Internal{}, f))
 	t.Cleanup(link.Close)
 	link.Ack(cachelink.Ack{Open: <-f.opened})
 	f.has = []keyrange.Range{{Key: key}}

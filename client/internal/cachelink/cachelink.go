@@ -1,6 +1,5 @@
-// Package cachelink gives package cache access to a part of package client that is not exported to
-// programs: the call that connects a cache to the cluster. Package client sets the hooks during
-// initialization.
+// Package cachelink contains the types of the calls that connect a cache to the cluster. Package
+// client implements these calls and package cache uses them.
 package cachelink
 
 import (
@@ -62,20 +61,6 @@ type Link interface {
 	CloseAfter(d time.Duration)
 }
 
-// Hooks contains the functions that package client provides. The type parameters represent types of
-// package client, because package client imports this package.
-type Hooks[Client, Lease, Grant any] struct {
-	// Grant grants a lease whose holder can keep copies of the given ranges.
-	Grant func(ctx context.Context, c Client, g Grant, holds []keyrange.Range) (Lease, error)
-	// Open connects a cache to the cluster. l is the cache's lease, granted with the ranges that
-	// the cache may hold.
-	Open func(c Client, l Lease, to Events) (Link, error)
-}
-
-var hooks any // a Hooks value; nil until Set is called
-
-// Set sets the hooks. Package client calls it.
-func Set[C, L, G any](h Hooks[C, L, G]) { hooks = h }
-
-// Get returns the hooks.
-func Get[C, L, G any]() Hooks[C, L, G] { return hooks.(Hooks[C, L, G]) }
+// Internal is a parameter of the methods of package client that only package cache calls. Programs
+// cannot import this package, so they cannot call those methods.
+type Internal struct{ _ struct{} }
