@@ -51,9 +51,11 @@ const openSlots = 1024
 // openCalls maps IDs to a link's calls that have been sent and may receive more responses. IDs are
 // consecutive and most calls are open only briefly, so calls rarely share a slot.
 type openCalls struct {
-	n     int
-	slots [openSlots]*call // by ID
-	more  map[uint64]*call // calls whose slot is occupied
+	n       int
+	calls   int              // calls limited by maxCalls
+	watches int              // calls of kind watching
+	slots   [openSlots]*call // by ID
+	more    map[uint64]*call // calls whose slot is occupied
 }
 
 // get returns the open call with the given ID, or nil.
@@ -69,7 +71,7 @@ func (o *openCalls) has(c *call) bool { return o.get(c.id) == c }
 
 // add adds a call. Its ID must not be open already.
 func (o *openCalls) add(c *call) {
-	o.n++
+	o.count(c, 1)
 	if s := &o.slots[c.id%openSlots]; *s == nil {
 		*s = c
 		return
@@ -82,7 +84,7 @@ func (o *openCalls) add(c *call) {
 
 // remove removes an open call.
 func (o *openCalls) remove(c *call) {
-	o.n--
+	o.count(c, -1)
 	if s := &o.slots[c.id%openSlots]; *s == c {
 		*s = nil
 		return
@@ -90,7 +92,28 @@ func (o *openCalls) remove(c *call) {
 	delete(o.more, c.id)
 }
 
+// setKind changes the kind of an open call.
+func (o *openCalls) setKind(c *call, k kind) {
+	o.count(c, -1)
+	c.kind = k
+	o.count(c, 1)
+}
+
+func (o *openCalls) count(c *call, n int) {
+	o.n += n
+	switch c.kind {
+	case watching:
+		o.watches += n
+	case renewal:
+	default:
+		o.calls += n
+	}
+}
+
 func (o *openCalls) len() int { return o.n }
+
+// waiting reports whether any call should be answered soon.
+func (o *openCalls) waiting() bool { return o.n > o.watches }
 
 // all returns the calls in the order in which they were sent.
 func (o *openCalls) all() []*call {

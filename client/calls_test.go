@@ -42,6 +42,29 @@ func TestFIFO(t *testing.T) {
 	}
 }
 
+// TestOpenCallsCounts checks that only calls other than watches are expected to be answered soon,
+// and that renewals are not limited.
+func TestOpenCallsCounts(t *testing.T) {
+	var o openCalls
+	calls := map[kind]*call{}
+	for i, k := range []kind{read, numbered, renewal, watching} {
+		calls[k] = &call{kind: k, id: uint64(i)*openSlots + 1}
+		o.add(calls[k])
+	}
+	if o.len() != 4 || o.calls != 2 || o.watches != 1 || !o.waiting() {
+		t.Errorf("%d open, %d calls, %d watches", o.len(), o.calls, o.watches)
+	}
+	o.setKind(calls[numbered], watching)
+	o.remove(calls[read])
+	if o.len() != 3 || o.calls != 0 || o.watches != 2 || !o.waiting() {
+		t.Errorf("%d open, %d calls, %d watches", o.len(), o.calls, o.watches)
+	}
+	o.remove(calls[renewal])
+	if o.waiting() || !o.has(calls[numbered]) || o.has(calls[read]) {
+		t.Error("the open calls are not the two watches")
+	}
+}
+
 // TestMessageBytes checks that only the last request can make a message larger than maxMessage,
 // because members end the stream if a message is much larger.
 func TestMessageBytes(t *testing.T) {

@@ -133,7 +133,7 @@ func (k *keeper) send(l *link, b holder.Batch) {
 		return
 	}
 	waited := time.Duration(b.Waited) * time.Millisecond
-	if waited > 0 && l.silence() >= waited/2 {
+	if waited > 0 && l.health().silence() >= waited/2 {
 		notify(l.bad)
 		k.answered(b, nil) // the set retries soon, with another member
 		return
@@ -172,7 +172,7 @@ func columns(b *holder.Batch) *pb.RenewRequest {
 // checkMember makes the client leave a member that has been rejecting all requests for too long,
 // given the TTL of a lease that it has not renewed.
 func (k *keeper) checkMember(l *link, ttl time.Duration) {
-	if ttl > 0 && l.refusal() >= min(refusals, ttl/8) {
+	if ttl > 0 && l.health().refusal() >= min(refusals, ttl/8) {
 		notify(l.bad)
 	}
 }

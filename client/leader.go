@@ -166,7 +166,7 @@ func (s *seeker) search(places []int, ok func(leadership) bool) {
 func (s *seeker) take(next, now *link) *link {
 	s.searching()
 	s.searching, s.found = nil, nil
-	if s.suspected && next != nil && now.silence() > 0 {
+	if s.suspected && next != nil && now.health().silence() > 0 {
 		return next // next's member knows the leader
 	}
 	if next == nil && !s.suspected {

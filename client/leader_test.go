@@ -215,7 +215,7 @@ func TestMovesFromBroken(t *testing.T) {
 		synctest.Wait()
 		old, late := c.mux.current(), make(chan struct{})
 		old.mu.Lock() // so that it is not sent before the stream ends
-		old.urgent.push(&call{done: func(*pb.Response, error) { <-late }})
+		old.out.urgent.push(&call{done: func(*pb.Response, error) { <-late }})
 		old.mu.Unlock()
 		broken := f.last()
 		f.lead("c")

@@ -148,7 +148,7 @@ func (m *mux) run() {
 			m.log.Warn("no member", "endpoint", m.endpoints[l.place].text, "why", err)
 			next = l.place + 1
 			m.spread()
-			if l.wasUseful() {
+			if l.health().useful {
 				failures = 0
 			}
 			w.linkEnded(l, err)
@@ -242,7 +242,7 @@ func (w *reports) missed(others int, err error) {
 func (w *reports) linkEnded(l *link, why error) {
 	var other *otherClusterError
 	switch {
-	case l.wasUseful():
+	case l.health().useful:
 		w.foreign = nil
 		clear(w.elsewhere)
 	case errors.Is(why, ErrNotLoggedIn):
@@ -359,7 +359,7 @@ func (m *mux) linkLocked(l *link) {
 
 // lose records that the link has been lost. If the link was useful, lose also clears unfit.
 func (m *mux) lose(l *link) {
-	useful := l.wasUseful()
+	useful := l.health().useful
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.linkLocked(nil)
@@ -412,7 +412,7 @@ func (m *mux) watch(l *link, s *seeker) (next *link, why error) {
 				return next, nil
 			}
 		case <-look.C:
-			switch silence := l.silence(); {
+			switch silence := l.health().silence(); {
 			case silence >= m.cfg.Silence:
 				return nil, errors.New("the member does not respond")
 			case silence >= m.cfg.Silence/4:

@@ -25,8 +25,8 @@ const (
 func (l *link) delay() {
 	begun := time.Time{}
 	for had, idle := int32(0), 0; ; idle++ {
-		n := l.asking.Load()
-		if n == 0 || n >= min(l.answered.Load(), maxRequests) {
+		n := l.out.asking.Load()
+		if n == 0 || n >= min(l.out.answered.Load(), maxRequests) {
 			return // there is nothing to send, or no caller to wait for
 		}
 		if n > had {
@@ -43,6 +43,6 @@ func (l *link) delay() {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := l.asking.Load()
-	l.answered.Store(n + max(0, l.answered.Load()-n)/2)
+	n := l.out.asking.Load()
+	l.out.answered.Store(n + max(0, l.out.answered.Load()-n)/2)
 }

@@ -56,7 +56,7 @@ func TestAskTogether(t *testing.T) {
 // does not delay it at all.
 func TestSendDelayEnds(t *testing.T) {
 	l := newLink(0, nil, &fakeStream{ctx: t.Context()}, func() {})
-	l.answered.Store(64)
+	l.out.answered.Store(64)
 	for i := range 8 {
 		if err := l.submit(&call{kind: read, request: &pb.Request{}}); err != nil {
 			t.Fatal(err)
@@ -65,8 +65,8 @@ func TestSendDelayEnds(t *testing.T) {
 		if m := l.take(); len(m.GetRequests()) != 1 {
 			t.Fatalf("sent %v", m)
 		}
-		if i == 7 && l.answered.Load() > 0 {
-			t.Errorf("%d are expected", l.answered.Load())
+		if i == 7 && l.out.answered.Load() > 0 {
+			t.Errorf("%d are expected", l.out.answered.Load())
 		}
 	}
 }
