@@ -243,15 +243,15 @@ func (f *facts) note(i int, c fsm.Command, r *modelResult) {
 // noteStep records a change of a lease.
 func (f *facts) noteStep(i int, s *modelStep) {
 	taken, at := f.h.Log[i].Taken, f.h.Log[i].At
-	l := f.incarnationAt(s.id, i)
+	l := f.incarnationAt(s.ID, i)
 	if s.kind == fsm.LeaseGranted || s.kind == 0 || s.kind == fsm.LeaseTTLChanged {
 		if s.kind == fsm.LeaseGranted {
 			l = f.begin(i, s)
 		} else {
 			l.checkpointed = append(l.checkpointed, checkpointed{i, at, 0})
 		}
-		l.most = max(l.most, s.ttl)
-		l.terms = append(l.terms, term{i, taken, at, s.ttl})
+		l.most = max(l.most, s.TTL)
+		l.terms = append(l.terms, term{i, taken, at, s.TTL})
 		return
 	}
 	l.ended, l.until = i, at
@@ -259,12 +259,12 @@ func (f *facts) noteStep(i int, s *modelStep) {
 	switch {
 	case !s.ends():
 		l.succeeded = f.begin(i, s)
-		l.succeeded.most = max(l.most, s.ttl) // the promise to the former holder remains in force
-		l.succeeded.terms = []term{{i, taken, at, s.ttl}}
+		l.succeeded.most = max(l.most, s.TTL) // the promise to the former holder remains in force
+		l.succeeded.terms = []term{{i, taken, at, s.TTL}}
 	case !s.leaves():
 		d := f.begin(i, s)
-		d.ttl, d.most = s.lockDelay, s.lockDelay
-		d.terms = []term{{i, taken, at, d.ttl}}
+		d.TTL, d.most = s.LockDelay, s.LockDelay
+		d.terms = []term{{i, taken, at, d.TTL}}
 	}
 }
 
@@ -274,7 +274,7 @@ func (f *facts) begin(i int, s *modelStep) *incarnation {
 		until: Never, began: s.kind,
 	}
 	f.incarnations = append(f.incarnations, l)
-	f.byID[l.id] = append(f.byID[l.id], l)
+	f.byID[l.ID] = append(f.byID[l.ID], l)
 	return l
 }
 

@@ -12,7 +12,7 @@ import (
 // String describes an incarnation for a violation report.
 func (l *incarnation) String() string {
 	out := fmt.Sprintf("lease %d (token %d, ttl %d ms) was %s at %v",
-		l.id, l.token, l.ttl, beginnings[l.began], l.from)
+		l.ID, l.token, l.TTL, beginnings[l.began], l.from)
 	switch {
 	case l.until == Never:
 	case l.expired:
@@ -73,7 +73,7 @@ func (f *facts) kept(l *incarnation, from Time, ttl lease.TTL) Time {
 
 // promises returns the acknowledged renewals of an incarnation.
 func (f *facts) promises(l *incarnation) (out []*Op) {
-	for _, op := range f.renewals[l.id] {
+	for _, op := range f.renewals[l.ID] {
 		if op.Kind == opRenew && op.Outcome == Done && op.Err == nil && f.certain(l, op) {
 			out = append(out, op)
 		}
@@ -92,7 +92,7 @@ func (l *incarnation) may(op *Op) bool {
 // a renewal that waited at a paused member may reach the lease created by a late retry of the grant
 // (T28).
 func (f *facts) certain(l *incarnation, op *Op) bool {
-	for _, other := range f.byID[l.id] {
+	for _, other := range f.byID[l.ID] {
 		if other.may(op) != (other == l) {
 			return false
 		}
@@ -127,7 +127,7 @@ func (f *facts) touched(l *incarnation, s Stretch) Time {
 			last = max(last, t.at)
 		}
 	}
-	for _, op := range f.renewals[l.id] {
+	for _, op := range f.renewals[l.ID] {
 		if op.Start >= s.To {
 			break
 		}
@@ -262,7 +262,7 @@ func (f *facts) checkSilent(l *incarnation, r reign, s Stretch) {
 		return
 	}
 	_, silence := f.span(min(l.most/2, f.l.Silence))
-	if slices.ContainsFunc(f.renewals[l.id], (*Op).relayed) {
+	if slices.ContainsFunc(f.renewals[l.ID], (*Op).relayed) {
 		_, silence = f.span(l.most / 2) // by now the lease has left its group
 	}
 	touch := f.touched(l, s)

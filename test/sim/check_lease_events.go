@@ -114,7 +114,7 @@ func (f *facts) entryAt(revision int64) int {
 func (f *facts) held(name string, token lease.Token, entry int) bool {
 	for _, l := range f.incarnations {
 		if l.token == token && !l.delayed {
-			return l.name == name && l.granted <= entry && entry <= l.ended
+			return l.Name == name && l.granted <= entry && entry <= l.ended
 		}
 	}
 	return false

@@ -93,7 +93,7 @@ func (m *model) clone() *model {
 func (m *model) equal(o *model) bool {
 	return m.revision == o.revision && m.compacted == o.compacted &&
 		m.lastToken == o.lastToken && slices.Equal(m.alarms, o.alarms) &&
-		slices.Equal(m.keys, o.keys) && slices.Equal(m.leases, o.leases) &&
+		slices.Equal(m.keys, o.keys) && slices.EqualFunc(m.leases, o.leases, modelLease.equal) &&
 		slices.EqualFunc(m.sessions, o.sessions, modelSession.equal) && m.rights.equal(o.rights)
 }
 
@@ -101,7 +101,7 @@ func (m *model) equal(o *model) bool {
 func (m *model) hash() uint64 {
 	h := uint64(m.revision)*0x9e3779b97f4a7c15 ^ uint64(m.lastToken)
 	for i := range m.leases {
-		h = h*31 + uint64(m.leases[i].id)
+		h = h*31 + uint64(m.leases[i].ID)
 	}
 	for i := range m.keys {
 		h = h*31 + uint64(m.keys[i].mod)
@@ -117,7 +117,7 @@ func (m *model) key(key string) (int, bool) {
 
 func (m *model) lease(id lease.ID) (int, bool) {
 	return slices.BinarySearchFunc(m.leases, id, func(l modelLease, id lease.ID) int {
-		return cmp.Compare(l.id, id)
+		return cmp.Compare(l.ID, id)
 	})
 }
 
@@ -308,7 +308,7 @@ func (m *model) tryPut(x *modelRun, before *model, c *fsm.Put) error {
 			return lease.ErrNotFound
 		}
 	}
-	if l := m.live(put.Lease, 0); l != nil && l.bound && !m.bind(x, before, l.id, put.Key) {
+	if l := m.live(put.Lease, 0); l != nil && l.Bound && !m.bind(x, before, l.ID, put.Key) {
 		return lease.ErrBound
 	}
 	x.grows = true
@@ -403,7 +403,7 @@ func (m *model) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "revision %d", m.revision)
 	for i := range m.leases {
-		fmt.Fprintf(&b, ", lease %d", m.leases[i].id)
+		fmt.Fprintf(&b, ", lease %d", m.leases[i].ID)
 	}
 	for i := range m.keys {
 		fmt.Fprintf(&b, ", %s=%s", m.keys[i].key, m.keys[i].value)

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"fmt"
 	"slices"
 
 	"leasehold.dev/internal/fsm"
@@ -11,22 +10,17 @@ import (
 // This file contains the model's leases. They have no notion of time.
 
 type modelLease struct {
-	id        lease.ID
-	ttl       lease.TTL
+	lease.Terms
 	token     lease.Token
-	name      string
-	owner     string
-	principal string
-	request   string
-	labels    string
-	secret    lease.Secret
 	remaining lease.TTL
 	stamp     uint64
-	lockDelay lease.TTL
-	keep      bool // its keys remain when it expires
-	bound     bool // to its only key
 	delayed   bool // the lease has ended, and its lock delay is running
 	existed   bool // in a result: the lease existed before the grant
+}
+
+func (l modelLease) equal(o modelLease) bool {
+	return l.token == o.token && l.remaining == o.remaining && l.stamp == o.stamp &&
+		l.delayed == o.delayed && l.existed == o.existed && sameTerms(l.Terms, o.Terms)
 }
 
 // modelStep is a change to a lease: an event, or a renewal through the log, which has kind 0.
@@ -83,7 +77,7 @@ func (m *model) alive(id lease.ID) bool { return m.live(id, 0) != nil }
 
 // named returns the lease with a name.
 func (m *model) named(name string) *modelLease {
-	i := slices.IndexFunc(m.leases, func(l modelLease) bool { return name != "" && l.name == name })
+	i := slices.IndexFunc(m.leases, func(l modelLease) bool { return name != "" && l.Name == name })
 	if i < 0 {
 		return nil
 	}
@@ -97,10 +91,10 @@ func (m *model) identified(x *modelRun, id lease.ID, name string) lease.ID {
 		return id
 	}
 	l := m.named(name)
-	if l == nil || id != 0 && l.id != id {
+	if l == nil || id != 0 && l.ID != id {
 		return 0
 	}
-	return l.id
+	return l.ID
 }
 
 // leaseCommand performs a command that affects only leases.
@@ -117,7 +111,7 @@ func (m *model) leaseCommand(r *modelResult, c fsm.Command) {
 		r.err = m.revoke(x, c)
 	case *fsm.ChangeTTL:
 		l := m.live(m.identified(x, c.ID, c.Name), c.Token)
-		r.err = m.succeed(x, fsm.LeaseTTLChanged, l, func(l *modelLease) { l.ttl = c.TTL })
+		r.err = m.succeed(x, fsm.LeaseTTLChanged, l, func(l *modelLease) { l.TTL = c.TTL })
 	case *fsm.HandOver:
 		l := m.live(m.identified(x, c.ID, c.Name), c.Token)
 		if l != nil && len(m.alarms) > 0 && l.takesMore(c) {
@@ -125,11 +119,11 @@ func (m *model) leaseCommand(r *modelResult, c fsm.Command) {
 			break
 		}
 		r.err = m.succeed(x, fsm.LeaseHandedOver, l, func(l *modelLease) {
-			l.owner, l.secret = c.Owner, c.Secret
+			l.Owner, l.Secret = c.Owner, c.Secret
 		})
 	case *fsm.Resume:
 		l := m.live(m.identified(x, c.ID, c.Name), 0)
-		if l != nil && (c.Secret == (lease.Secret{}) || c.Secret != l.secret) {
+		if l != nil && (c.Secret == (lease.Secret{}) || c.Secret != l.Secret) {
 			l = nil
 		}
 		r.err = m.succeed(x, fsm.LeaseResumed, l, func(*modelLease) {})
@@ -171,14 +165,14 @@ func (m *model) succeed(
 	}
 	by := ""
 	if kind == fsm.LeaseHandedOver {
-		by = l.owner
+		by = l.Owner
 	}
 	change(l)
 	l.stamp++
 	l.remaining = 0
 	if kind == fsm.LeaseHandedOver || kind == fsm.LeaseResumed {
 		m.lastToken++
-		l.token, l.request = m.lastToken, ""
+		l.token, l.RequestID = m.lastToken, ""
 	}
 	x.step(kind, l).by = by
 	x.r.record(l)
@@ -193,22 +187,15 @@ func (r *modelResult) record(l *modelLease) {
 
 // takesMore reports whether a hand-over increases the size of a lease.
 func (l *modelLease) takesMore(c *fsm.HandOver) bool {
-	before := lease.Terms{
-		Name: l.name, Owner: l.owner, RequestID: l.request, Secret: l.secret,
-		LockDelay: l.lockDelay, KeepKeys: l.keep, Bound: l.bound,
-	}
-	if l.labels != "" {
-		before.Labels = map[string]string{"": ""}
-	}
-	after := before
+	after := l.Terms
 	after.Owner, after.Secret, after.RequestID = c.Owner, c.Secret, ""
-	return after.Bytes() > before.Bytes()
+	return after.Bytes() > l.Bytes()
 }
 
 // repeatedBy reports whether a grant repeats the request that created the lease.
 func (l *modelLease) repeatedBy(t *lease.Terms) bool {
-	return t.RequestID != "" && l.request == t.RequestID && l.owner == t.Owner &&
-		l.name == t.Name && !l.delayed
+	return t.RequestID != "" && l.RequestID == t.RequestID && l.Owner == t.Owner &&
+		l.Name == t.Name && !l.delayed
 }
 
 // repeats reports whether a grant finds the lease that the same request has already created.
@@ -240,7 +227,7 @@ func (m *model) grant(x *modelRun, c *fsm.Grant) error {
 		if x.alias == nil {
 			x.alias = make(map[lease.ID]lease.ID)
 		}
-		x.alias[t.ID] = named.id
+		x.alias[t.ID] = named.ID
 		m.again(x, c, named)
 		return nil
 	}
@@ -254,11 +241,7 @@ func (m *model) grant(x *modelRun, c *fsm.Grant) error {
 		x.fresh[t.ID] = ""
 	}
 	m.lastToken++
-	m.leases = slices.Insert(m.leases, i, modelLease{
-		id: t.ID, ttl: t.TTL, token: m.lastToken, name: t.Name, owner: t.Owner, principal: t.Principal,
-		request: t.RequestID, labels: labels(t), secret: t.Secret, stamp: 1,
-		lockDelay: t.LockDelay, keep: t.KeepKeys, bound: t.Bound,
-	})
+	m.leases = slices.Insert(m.leases, i, modelLease{Terms: *t, token: m.lastToken, stamp: 1})
 	x.step(fsm.LeaseGranted, &m.leases[i])
 	x.r.record(&m.leases[i])
 	return nil
@@ -271,14 +254,6 @@ func (m *model) again(x *modelRun, c *fsm.Grant, l *modelLease) {
 	}
 	x.r.record(l)
 	x.r.lease.existed = true
-}
-
-// labels formats a lease's labels as one string.
-func labels(t *lease.Terms) string {
-	if len(t.Labels) == 0 {
-		return ""
-	}
-	return fmt.Sprint(t.Labels) // sorted by key
 }
 
 // revoke ends a lease, even during its lock delay, and deletes its keys.
@@ -296,7 +271,7 @@ func (m *model) revoke(x *modelRun, c *fsm.Revoke) error {
 
 // remove removes a lease. Its keys are deleted, or only detached if keep is set.
 func (m *model) remove(x *modelRun, i int, keep bool) (keys []string) {
-	id := m.leases[i].id
+	id := m.leases[i].ID
 	m.leases = slices.Delete(m.leases, i, i+1)
 	at := m.revision + 1
 	rest := m.keys[:0]
@@ -333,7 +308,7 @@ func (m *model) bind(x *modelRun, before *model, id lease.ID, key string) bool {
 func (m *model) settle(x *modelRun) {
 	for i := 0; i < len(m.leases); i++ {
 		l := m.leases[i]
-		if !l.bound || slices.ContainsFunc(m.keys, func(k modelKey) bool { return k.lease == l.id }) {
+		if !l.Bound || slices.ContainsFunc(m.keys, func(k modelKey) bool { return k.lease == l.ID }) {
 			continue
 		}
 		x.step(fsm.LeaseRevoked, &l).by = fsm.ByKey
@@ -348,7 +323,7 @@ func (m *model) expire(r *modelResult, i int) {
 	x, l := &modelRun{r: r}, &m.leases[i]
 	before, first := len(r.events), len(r.steps)
 	switch {
-	case l.lockDelay > 0 && !l.delayed:
+	case l.LockDelay > 0 && !l.delayed:
 		l.delayed = true
 		l.stamp++
 		l.remaining = 0
@@ -360,7 +335,7 @@ func (m *model) expire(r *modelResult, i int) {
 		}
 		gone := *l
 		x.step(kind, &gone)
-		r.steps[first].keys = m.remove(x, i, gone.keep)
+		r.steps[first].keys = m.remove(x, i, gone.KeepKeys)
 	}
 	if len(r.events) > before {
 		m.revision++

@@ -317,7 +317,7 @@ func (f *facts) checkTTL(op *Op, from, to int) {
 	l := f.incarnationAt(op.Lease, to-1)
 	if op.Found && l != nil && op.TTL > l.most+lease.TTL(f.l.Linger/Millisecond) {
 		f.violate(op.End, "L2", "operation %d of client %d: lease %d has %d ms left of %d",
-			op.ID, op.Client, op.Lease, op.TTL, l.ttl)
+			op.ID, op.Client, op.Lease, op.TTL, l.TTL)
 	}
 }
 

@@ -348,17 +348,17 @@ func (m *model) mayHold(who access.Caller, id lease.ID, name string, byKeys bool
 
 // holds is mayHold for an existing lease.
 func (r *modelRights) holds(who access.Caller, l *modelLease, byKeys bool, keys []modelKey) bool {
-	own := l.principal != "" && l.principal == who.User
+	own := l.Principal != "" && l.Principal == who.User
 	switch {
-	case l.name == "" && own:
+	case l.Name == "" && own:
 		_, err := r.rolesOf(who)
 		return err == nil || !r.enabled
 	case own:
-		return r.may(who, access.Hold, l.name, "")
-	case l.name != "" || l.principal != "" || !byKeys:
-		return r.may(who, access.Manage, l.name, "")
+		return r.may(who, access.Hold, l.Name, "")
+	case l.Name != "" || l.Principal != "" || !byKeys:
+		return r.may(who, access.Manage, l.Name, "")
 	}
 	return !slices.ContainsFunc(keys, func(k modelKey) bool {
-		return k.lease == l.id && !r.may(who, access.Write, k.key, "")
+		return k.lease == l.ID && !r.may(who, access.Write, k.key, "")
 	})
 }

@@ -171,7 +171,7 @@ func (f *facts) lookLeaseEvents() {
 		f.seenIf(s.kind == fsm.LeaseHandedOver, seenHandedOver)
 		f.seenIf(s.kind == fsm.LeaseResumed, seenResumed)
 		f.seenIf(s.by == fsm.ByKey, seenBound)
-		f.seenIf(s.keep && len(s.keys) > 0 && s.kind != fsm.LeaseRevoked, seenKept)
+		f.seenIf(s.KeepKeys && len(s.keys) > 0 && s.kind != fsm.LeaseRevoked, seenKept)
 	}
 	for _, l := range f.incarnations {
 		for i := 1; i < len(l.terms); i++ {
@@ -199,7 +199,7 @@ func (f *facts) lookCheckpoints(l *incarnation) {
 	f.seenIf(set >= 0 && f.h.Log[set].Term < e.Term, seenCheckpointEnd)
 	keys := 0
 	for _, ev := range e.Ended {
-		if ev.ID == l.id {
+		if ev.ID == l.ID {
 			keys = len(ev.Keys)
 		}
 	}
@@ -238,7 +238,7 @@ func (f *facts) lookCommand(op *Op, r *modelResult) {
 		var held *lease.NameError
 		f.seenIf(errors.As(r.err, &held), seenNameHeld)
 		if r.lease != nil {
-			l := f.byToken(r.lease.id, r.lease.token)
+			l := f.byToken(r.lease.ID, r.lease.token)
 			p := f.entryOf[op.ID]
 			f.seenIf(c.Terms.RequestID != "" && l != nil && l.granted < p.entry, seenRetry)
 		}
@@ -285,9 +285,9 @@ func (f *facts) lookInFlight(r Role) {
 func (f *facts) lookHolders() {
 	names := make(map[string]int)
 	for _, l := range f.incarnations {
-		if l.name != "" {
-			names[l.name]++
-			f.seenIf(names[l.name] > 1, seenNameAgain)
+		if l.Name != "" {
+			names[l.Name]++
+			f.seenIf(names[l.Name] > 1, seenNameAgain)
 		}
 	}
 	last := make(map[string]*Belief)

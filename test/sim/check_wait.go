@@ -192,9 +192,9 @@ func (f *facts) whyGone(t *Wait) (why fsm.Reason, id lease.ID, revision int64) {
 			continue
 		}
 		if s.kind == fsm.LeaseRevoked {
-			return fsm.Revoked, s.id, revision
+			return fsm.Revoked, s.ID, revision
 		}
-		return fsm.Expired, s.id, revision
+		return fsm.Expired, s.ID, revision
 	}
 	return fsm.Deleted, 0, revision
 }

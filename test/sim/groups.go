@@ -230,7 +230,7 @@ func (k *keeper) groupsRenewed(seq uint64, op *Op) {
 func (g *renewedGroups) checkRights(f *facts, op *Op, r *modelRights) {
 	for _, id := range g.extended {
 		l := f.incarnationAt(id, int(op.AsOf)-firstIndex)
-		if !r.enabled || l == nil || l.name == "" && l.principal == "" {
+		if !r.enabled || l == nil || l.Name == "" && l.Principal == "" {
 			continue
 		}
 		if !r.holds(fresh(op.Caller, r), &l.modelLease, true, nil) {

@@ -92,7 +92,7 @@ func (f *facts) steps() []porcupine.Operation {
 	for _, l := range f.incarnations {
 		if l.expired {
 			s := &step{
-				expire: l.id, delayed: l.delayed, token: l.token, answered: true,
+				expire: l.ID, delayed: l.delayed, token: l.token, answered: true,
 				revision: f.endRevision(l),
 			}
 			add(s, len(f.h.Ops), f.earliest(l), l.until)
