@@ -148,23 +148,3 @@ func text(err error) string {
 	}
 	return text
 }
-
-// LeaseMessage returns the leasehold.v1 message for a lease. The message contains neither the
-// remaining time nor the keys, and never the hash of the secret.
-func LeaseMessage(i *lease.Info) *pb.Lease {
-	m := new(pb.Lease)
-	FillLease(m, i)
-	return m
-}
-
-// FillLease is LeaseMessage with an empty message provided by the caller.
-func FillLease(m *pb.Lease, i *lease.Info) {
-	m.Id, m.Token = int64(i.ID), uint64(i.Token)
-	m.TtlMs, m.LockDelayMs = int64(i.TTL), int64(i.LockDelay)
-	m.Name, m.Owner, m.Labels = i.Name, i.Owner, i.Labels
-	m.Delayed, m.Bound, m.Principal = i.Delayed, i.Bound, i.Principal
-	m.AtExpiry = pb.AtExpiry_AT_EXPIRY_DELETE
-	if i.KeepKeys {
-		m.AtExpiry = pb.AtExpiry_AT_EXPIRY_KEEP
-	}
-}

@@ -175,11 +175,9 @@ func (s *leases) ttl(r *pb.GrantRequest) lease.TTL {
 }
 
 func (s *leases) terms(r *pb.GrantRequest) lease.Terms {
-	return lease.Terms{
-		ID: lease.ID(r.Id), TTL: s.ttl(r),
-		Name: r.Name, Owner: r.Owner, RequestID: r.RequestId, Labels: r.Labels,
-		LockDelay: lease.TTL(r.LockDelayMs), KeepKeys: r.AtExpiry == pb.AtExpiry_AT_EXPIRY_KEEP,
-	}
+	t := api.GrantTerms(r)
+	t.TTL = s.ttl(r)
+	return t
 }
 
 // secret generates a secret if one is wanted and stores its hash in the terms. The secret itself
