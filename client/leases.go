@@ -54,6 +54,26 @@ type Grant struct {
 	holds []keyrange.Range // what the holder may cache while the lease is valid
 }
 
+func (g Grant) message() *pb.GrantRequest {
+	m := &pb.GrantRequest{}
+	g.write(m)
+	return m
+}
+
+// write fills a new message from the grant.
+func (g *Grant) write(m *pb.GrantRequest) {
+	m.Id, m.TtlMs, m.Name, m.Owner = int64(g.ID), msUp(g.TTL), g.Name, g.Owner
+	m.Labels, m.RequestId = maps.Clone(g.Labels), g.RequestID
+	m.LockDelayMs, m.Resumable = msUp(g.LockDelay), g.Resumable
+	if g.KeepKeys {
+		m.AtExpiry = pb.AtExpiry_AT_EXPIRY_KEEP
+	}
+	for _, kv := range g.Keys {
+		m.Keys = append(m.Keys, &pb.Pair{Key: []byte(kv.Key), Value: kv.Value})
+	}
+	m.Holds = rangeMessages(g.holds)
+}
+
 // Granted is a lease that has been granted but that no client keeps alive yet.
 type Granted struct {
 	leases.Info
@@ -67,6 +87,31 @@ type Granted struct {
 	// over is leases.HandedOver or leases.Resumed if the lease was taken over from a previous
 	// holder, and 0 if it was granted.
 	over leases.Kind
+}
+
+// grantedOf converts the answer to a grant. sent is a time before the grant was sent.
+func grantedOf(m *pb.GrantResponse, sent moment) *Granted {
+	return &Granted{
+		Info: infoOf(m.GetLease()), Secret: m.GetSecret(), Existed: m.GetExisted(), sent: sent,
+	}
+}
+
+func infoOf(m *pb.Lease) leases.Info {
+	i := leases.Info{
+		ID: lease.ID(m.GetId()), Token: lease.Token(m.GetToken()),
+		TTL: duration(m.GetTtlMs()), Remaining: duration(m.GetRemainingMs()),
+		Name: m.GetName(), Owner: m.GetOwner(), Labels: m.GetLabels(), Principal: m.GetPrincipal(),
+		LockDelay: duration(m.GetLockDelayMs()),
+		KeepKeys:  m.GetAtExpiry() == pb.AtExpiry_AT_EXPIRY_KEEP,
+		Delayed:   m.GetDelayed(), Bound: m.GetBound(), KeyCount: m.GetKeyCount(),
+	}
+	for _, k := range m.GetKeys() {
+		i.Keys = append(i.Keys, string(k))
+	}
+	for _, r := range heldOf(m.GetHolds()) {
+		i.Holds = append(i.Holds, store.KeyRange(r))
+	}
+	return i
 }
 
 // Grant grants a lease and keeps it alive until it is revoked, closed, handed over or lost. If the
