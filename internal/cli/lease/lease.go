@@ -2,14 +2,12 @@ package lease
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"math"
-	mathrand "math/rand/v2"
+	"math/rand/v2"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -107,29 +105,6 @@ func leaseID(
 	return clientv3.LeaseID(l.Lease.Id), nil
 }
 
-// grantFlags are the flags of lease grant that do not exist in etcdctl.
-type grantFlags struct {
-	name, owner string
-	labels      []string
-	lockDelay   time.Duration
-	keepKeys    bool
-	resumable   bool
-	set         *pflag.FlagSet
-}
-
-func (f *grantFlags) register(fs *pflag.FlagSet) {
-	f.set = fs
-	fs.StringVar(&f.name, "name", "", "unique name of the lease")
-	fs.StringVar(&f.owner, "owner", "", "owner, a label to display and filter by")
-	labelFlag(fs, &f.labels, "label")
-	fs.DurationVar(&f.lockDelay, "lock-delay", 0,
-		"how long the name and the keys remain after the lease expires")
-	fs.BoolVar(&f.keepKeys, "keep-keys", false,
-		"detach the keys when the lease expires, and keep them")
-	fs.BoolVar(&f.resumable, "resumable", false,
-		"print a secret that lets another process resume the lease")
-}
-
 // labelFlag adds --label.
 func labelFlag(fs *pflag.FlagSet, labels *[]string, usage string) {
 	fs.StringArrayVar(labels, "label", nil, usage+", NAME=VALUE; may be repeated")
@@ -146,28 +121,6 @@ func parseLabels(list []string) (map[string]string, error) {
 		out[name] = value
 	}
 	return out, nil
-}
-
-// native reports whether the flags require leasehold.v1 instead of etcd's API.
-func (f *grantFlags) native() bool {
-	return f.name != "" || f.owner != "" || len(f.labels) > 0 ||
-		f.lockDelay != 0 || f.keepKeys || f.resumable
-}
-
-// request returns the request specified by the flags.
-func (f *grantFlags) request(ttl int64) (*pb.GrantRequest, error) {
-	labels, err := parseLabels(f.labels)
-	if err == nil && f.lockDelay < 0 {
-		err = app.BadArgs("--lock-delay must not be negative")
-	}
-	r := &pb.GrantRequest{
-		TtlMs: ttl, Name: f.name, Owner: f.owner, Labels: labels, Resumable: f.resumable,
-		LockDelayMs: app.MillisUp(f.lockDelay), RequestId: rand.Text(),
-	}
-	if f.keepKeys {
-		r.AtExpiry = pb.AtExpiry_AT_EXPIRY_KEEP
-	}
-	return r, err
 }
 
 func (a commands) leaseGrant() app.Command {
@@ -227,7 +180,7 @@ func (a commands) grantNative(f *grantFlags, ttl int64) error {
 func grantOnce(
 	ctx context.Context, c etcdserverpb.LeaseClient, ttl int64,
 ) (app.Answer, error) {
-	id := 1 + mathrand.Int64N(math.MaxInt64)
+	id := 1 + rand.Int64N(math.MaxInt64)
 	r, err := c.LeaseGrant(ctx, &etcdserverpb.LeaseGrantRequest{TTL: ttl, ID: id})
 	if errors.Is(clientv3.ContextError(ctx, err), rpctypes.ErrLeaseExist) {
 		var now *etcdserverpb.LeaseTimeToLiveResponse

@@ -123,18 +123,8 @@ func eventLabel(e *leases.Event) string {
 
 // eventMessage converts an event back to its protobuf message.
 func eventMessage(e *leases.Event) *pb.LeaseEvent {
-	l := &e.Lease
-	m := &pb.Lease{
-		Id: int64(l.ID), Token: uint64(l.Token), TtlMs: l.TTL.Milliseconds(),
-		RemainingMs: l.Remaining.Milliseconds(), Name: l.Name, Owner: l.Owner, Labels: l.Labels,
-		LockDelayMs: l.LockDelay.Milliseconds(), Delayed: l.Delayed,
-		AtExpiry: pb.AtExpiry_AT_EXPIRY_DELETE,
-	}
-	if l.KeepKeys {
-		m.AtExpiry = pb.AtExpiry_AT_EXPIRY_KEEP
-	}
 	return &pb.LeaseEvent{
-		Seq: e.Seq, Kind: pb.LeaseEvent_Kind(e.Kind), Lease: m, By: e.By, Revision: e.Revision,
-		WaitedMs: e.Waited.Milliseconds(),
+		Seq: e.Seq, Kind: pb.LeaseEvent_Kind(e.Kind), Lease: leaseMessage(&e.Lease), By: e.By,
+		Revision: e.Revision, WaitedMs: e.Waited.Milliseconds(),
 	}
 }

@@ -3,8 +3,6 @@ package lease
 import (
 	"encoding/base64"
 	"fmt"
-	"maps"
-	"slices"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -79,23 +77,6 @@ func showLeases(r *clientv3.LeaseLeasesResponse) app.Answer {
 	}}
 }
 
-// leaseState returns the state of a lease, or "" if it is alive and nothing else applies.
-func leaseState(l *pb.Lease) string {
-	if l.Delayed {
-		return "delayed"
-	}
-	return "alive"
-}
-
-var leaseHead = []string{"ID", "Name", "Owner", "TTL", "Remaining", "Keys", "State"}
-
-func leaseRow(l *pb.Lease) []string {
-	return []string{
-		fmt.Sprintf("%016x", l.Id), l.Name, l.Owner,
-		app.Millis(l.TtlMs), app.Millis(l.RemainingMs), fmt.Sprint(l.KeyCount), leaseState(l),
-	}
-}
-
 // showChanged prints the ID of the lease and then the text, which describes the change. If the
 // response contains a secret, it prints that too.
 func showChanged(r proto.Message, l *pb.Lease, text string, args ...any) app.Answer {
@@ -143,41 +124,6 @@ func showDescribed(r *pb.DescribeResponse) app.Answer {
 		return leaseHead, [][]string{app.ReadableAll(leaseRow(r.Lease))}
 	}
 	return ans
-}
-
-// describeLease prints the properties of a lease that are set.
-func describeLease(p *app.Page, l *pb.Lease) {
-	line := func(name, value string) {
-		if value != "" {
-			p.Printf("%-11s%s\n", name, app.Readable(value))
-		}
-	}
-	line("lease", fmt.Sprintf("%016x", l.Id))
-	line("name", l.Name)
-	line("owner", l.Owner)
-	line("principal", l.Principal)
-	for _, k := range slices.Sorted(maps.Keys(l.Labels)) {
-		line("label", k+"="+l.Labels[k])
-	}
-	line("token", fmt.Sprint(l.Token))
-	line("state", leaseState(l))
-	line("ttl", app.Millis(l.TtlMs))
-	line("remaining", app.Millis(l.RemainingMs))
-	if l.LockDelayMs > 0 {
-		line("lock delay", app.Millis(l.LockDelayMs))
-	}
-	if l.AtExpiry == pb.AtExpiry_AT_EXPIRY_KEEP {
-		line("at expiry", "keys stay")
-	}
-	if l.Bound {
-		line("bound", "to its key")
-	}
-	for _, h := range l.Holds {
-		p.Printf("%-11s%s\n", "holds", heldText(h))
-	}
-	for _, k := range l.Keys {
-		p.Printf("%-11s%q\n", "key", k)
-	}
 }
 
 // heldText describes a range of keys.
