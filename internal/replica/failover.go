@@ -86,7 +86,7 @@ func (r *Replica) Gone(member uint64) {
 
 // replace schedules a campaign if member, which is gone or unresponsive, is the leader.
 func (r *Replica) replace(member uint64) {
-	if member != r.leader || !r.voter(r.cfg.ID) {
+	if member != r.leader || !voter(r.machine.View(), r.cfg.ID) {
 		return
 	}
 	r.forgetLeader()
@@ -108,12 +108,12 @@ func (r *Replica) campaign() {
 
 // Connected reports when the current uninterrupted connection to another member began.
 func (r *Replica) Connected(member uint64, since lease.Instant) {
-	r.links.connected(member, since)
+	r.links.connected(member, since, r.now)
 }
 
 // Unreachable reports to the replica that messages to a member may have been lost.
 func (r *Replica) Unreachable(member uint64) {
-	r.links.broken(member)
+	r.links.broken(member, r.now)
 	r.raft.node.ReportUnreachable(member)
 }
 
@@ -124,7 +124,7 @@ func (r *Replica) Transfer(to uint64) error {
 	switch {
 	case !r.leading:
 		return ErrNoLeader
-	case !r.voter(to):
+	case !voter(r.machine.View(), to):
 		return ErrBadTransferee
 	case to != r.cfg.ID:
 		r.raft.node.TransferLeader(to)
@@ -143,7 +143,7 @@ func (r *Replica) Yield() bool {
 	var best, match uint64
 	offers := 0
 	for _, m := range r.machine.View().Members {
-		if m.Learner || m.ID == r.cfg.ID || !r.links.active(m.ID) {
+		if m.Learner || m.ID == r.cfg.ID || !r.links.active(m.ID, r.ticks) {
 			continue
 		}
 		r.raft.node.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {

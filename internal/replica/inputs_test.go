@@ -176,7 +176,7 @@ func TestOverdueInTheLog(t *testing.T) {
 // after some ticks.
 func TestSlowCachesNeedALeader(t *testing.T) {
 	m := start(t, 2)
-	m.r.slow.set([]SlowNotice{{ID: 1}})
+	m.r.slow.set([]SlowNotice{{ID: 1}}, m.r.ticks)
 	for range slowSilence * m.r.cfg.ElectionTicks {
 		m.r.Tick()
 		m.take()

@@ -110,7 +110,7 @@ func (m *local) finish(q *Read) {
 }
 
 // voter reports whether a member is a voter.
-func (m *local) voter(id uint64) bool {
-	n, ok := m.machine.View().Member(id)
+func voter(v *fsm.View, id uint64) bool {
+	n, ok := v.Member(id)
 	return ok && !n.Learner
 }

@@ -25,7 +25,7 @@ func (r *Replica) flushChange(l *leadership) {
 		if r.raft.transferring() || l.queue.versioning || r.leavesFirst(p.Command) {
 			return
 		}
-		h := health{r.local, &r.links, &r.raft.node}
+		h := health{r.machine, &r.links, &r.raft.node, r.times, r.cfg.Membership}
 		err := h.affordable(p.Command)
 		if l.expiry.fresh() && (errors.Is(err, ErrUnhealthy) || h.removesUnresponsive(p.Command)) {
 			return // a new leader does not yet know which members are active

@@ -38,7 +38,7 @@ func TestStableConnections(t *testing.T) {
 		t.Errorf("refused although the connections are old: %v, %v", p.Err, p.Result.Err)
 	}
 	leader.r.Unreachable(2)
-	if leader.r.links.stable(2) {
+	if leader.r.links.stable(2, leader.r.times, 1) {
 		t.Error("a broken connection still counts")
 	}
 }

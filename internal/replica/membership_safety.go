@@ -10,26 +10,28 @@ import (
 // health is a leader's view of the health of the members. It decides which membership changes are
 // safe.
 type health struct {
-	m     *local
-	links *links
-	raft  *node
+	machine *fsm.Machine
+	links   *links
+	raft    *node
+	now     times
+	rules   Membership // from the configuration
 }
 
 // active reports whether a member participates: this leader has received a message from it
 // recently, and the member is not about to stop because it is damaged.
 func (h health) active(id uint64) bool {
-	return h.links.active(id) && !h.m.machine.IsDamaged(id)
+	return h.links.active(id, h.now.ticks) && !h.machine.IsDamaged(id)
 }
 
 // stable reports whether an active member has been in contact without interruption for a while.
 func (h health) stable(id uint64) bool {
-	return h.links.stable(id) && !h.m.machine.IsDamaged(id)
+	return h.links.stable(id, h.now, h.rules.Stable) && !h.machine.IsDamaged(id)
 }
 
 // affordable returns an error if a change is not safe now. Only the leader can decide, because only
 // the leader knows which members are connected.
 func (h health) affordable(c fsm.Command) error {
-	if !has(h.m.machine.Version().Number, c) {
+	if !has(h.machine.Version().Number, c) {
 		return ErrVersion
 	}
 	switch c := fsm.Inner(c).(type) {
@@ -50,7 +52,7 @@ func (h health) affordable(c fsm.Command) error {
 // state, which is too much for a degraded cluster.
 func (h health) affordAdd(learner bool) error {
 	learners, voters, connected := 0, 0, 0
-	for _, n := range h.m.machine.View().Members {
+	for _, n := range h.machine.View().Members {
 		switch {
 		case n.Learner:
 			learners++
@@ -61,10 +63,10 @@ func (h health) affordAdd(learner bool) error {
 			}
 		}
 	}
-	if limit := h.m.cfg.Membership.MaxLearners; learner && limit > 0 && learners >= limit {
+	if limit := h.rules.MaxLearners; learner && limit > 0 && learners >= limit {
 		return ErrTooManyLearners
 	}
-	if h.m.cfg.Membership.Strict && voters > 1 && connected < (voters+1)/2+1 {
+	if h.rules.Strict && voters > 1 && connected < (voters+1)/2+1 {
 		return ErrUnhealthy
 	}
 	return nil
@@ -73,7 +75,7 @@ func (h health) affordAdd(learner bool) error {
 // affordRemove requires that a quorum of the remaining members is connected. If the removed member
 // is active, they must have been connected for a while (etcd's rule).
 func (h health) affordRemove(id uint64) error {
-	if !h.m.cfg.Membership.Strict || !h.m.voter(id) {
+	if !h.rules.Strict || !voter(h.machine.View(), id) {
 		return nil
 	}
 	counts := h.active
@@ -81,7 +83,7 @@ func (h health) affordRemove(id uint64) error {
 		counts = h.stable
 	}
 	voters, connected := 0, 0
-	for _, n := range h.m.machine.View().Members {
+	for _, n := range h.machine.View().Members {
 		if n.Learner || n.ID == id {
 			continue
 		}
@@ -100,13 +102,14 @@ func (h health) affordRemove(id uint64) error {
 // message from the voter, although the voter has had time to send one.
 func (h health) removesUnresponsive(c fsm.Command) bool {
 	remove, ok := fsm.Inner(c).(*fsm.RemoveMember)
-	return ok && h.m.cfg.Membership.Strict && h.m.voter(remove.ID) && !h.links.active(remove.ID)
+	return ok && h.rules.Strict && voter(h.machine.View(), remove.ID) &&
+		!h.links.active(remove.ID, h.now.ticks)
 }
 
 // affordPromote requires a learner that is at most a few entries behind the leader. Otherwise the
 // cluster might have to wait until the new voter has caught up.
 func (h health) affordPromote(id uint64) error {
-	n, _ := h.m.machine.View().Member(id)
+	n, _ := h.machine.View().Member(id)
 	if !n.Learner {
 		return nil // when the change is applied, it returns the error
 	}
@@ -122,7 +125,7 @@ func (h health) affordPromote(id uint64) error {
 			match, replicating = p.Match, h.active(id) && p.State == tracker.StateReplicate
 		}
 	})
-	if !replicating || match+h.m.cfg.Membership.MaxLag < h.m.machine.Index() {
+	if !replicating || match+h.rules.MaxLag < h.machine.Index() {
 		return ErrLearnerNotReady
 	}
 	return nil

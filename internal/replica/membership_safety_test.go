@@ -42,18 +42,16 @@ func TestHealth(t *testing.T) {
 		for _, id := range slices.Concat(c.voters, learners) {
 			m.AddMember(fsm.Member{ID: id, Learner: slices.Contains(learners, id)})
 		}
-		l := &local{machine: m, cfg: Config{ID: 1, ElectionTicks: 10}}
-		l.cfg.Membership = Membership{Strict: !c.lax, Stable: 500, MaxLearners: 2}
-		l.now = 1000
-		links := &links{m: l}
+		links, now := &links{self: 1, timeout: 10}, times{now: 1000}
 		for _, id := range slices.Concat(c.stable, c.fresh) {
-			links.received(id)
-			links.connected(id, l.now-499)
+			links.received(id, now)
+			links.connected(id, now.now-499, now.now)
 		}
 		for _, id := range c.stable {
-			links.connected(id, l.now-500)
+			links.connected(id, now.now-500, now.now)
 		}
-		h := health{m: l, links: links}
+		rules := Membership{Strict: !c.lax, Stable: 500, MaxLearners: 2}
+		h := health{machine: m, links: links, now: now, rules: rules}
 		if err := h.affordAdd(false); !errors.Is(err, c.add) {
 			t.Errorf("%s: add a voter: %v", name, err)
 		}
@@ -80,14 +78,12 @@ func TestHealth(t *testing.T) {
 // respond, even if they have only recently begun to. A damaged member does not count as responsive
 // when another member is removed or added.
 func TestDamagedMemberStopsAndIsNotCounted(t *testing.T) {
-	l := &local{machine: fsm.New(fsm.Config{}), cfg: Config{ID: 1, ElectionTicks: 10}}
-	l.cfg.Membership = Membership{Strict: true, Stable: 500}
-	l.machine.Begin(1, 1)
-	links := &links{m: l}
-	h := health{m: l, links: links}
+	m, links := fsm.New(fsm.Config{}), &links{self: 1, timeout: 10}
+	m.Begin(1, 1)
+	h := health{machine: m, links: links, rules: Membership{Strict: true, Stable: 500}}
 	for id := range uint64(3) {
-		l.machine.AddMember(fsm.Member{ID: id + 1})
-		links.received(id + 1)
+		m.AddMember(fsm.Member{ID: id + 1})
+		links.received(id+1, h.now)
 	}
 	want := func(when string, what error, want error) {
 		t.Helper()
@@ -96,13 +92,13 @@ func TestDamagedMemberStopsAndIsNotCounted(t *testing.T) {
 		}
 	}
 	want("3 is removed", h.affordRemove(3), ErrUnhealthy)
-	l.machine.Apply(&fsm.HashState{})
+	m.Apply(&fsm.HashState{})
 	for id, hash := range []uint64{7, 7, 8} {
-		at := l.machine.HashedAt()
-		l.machine.Apply(&fsm.StateHash{Member: uint64(id) + 1, Index: at, Hash: hash})
+		at := m.HashedAt()
+		m.Apply(&fsm.StateHash{Member: uint64(id) + 1, Index: at, Hash: hash})
 	}
 	want("3 is removed, damaged", h.affordRemove(3), nil)
-	l.now = 1000 // all have responded for long enough
+	h.now.now = 1000 // all have responded for long enough
 	want("2 is removed while 3 is damaged", h.affordRemove(2), ErrUnhealthy)
 	want("4 is added while 3 is damaged", h.affordAdd(false), ErrUnhealthy)
 	links.gone(2)

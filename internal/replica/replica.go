@@ -109,7 +109,8 @@ func New(c Config) (*Replica, error) {
 	first := max(c.FirstSeq, 1) // 0 means no number
 	r := &Replica{
 		local: m, raft: d, relay: newRelay(m, first),
-		links: links{m: m}, failover: failover{m: m}, slow: slowCaches{m: m},
+		links:    links{self: c.ID, timeout: uint64(c.ElectionTicks)},
+		failover: failover{m: m},
 	}
 	if c.Silence.Heartbeat > 0 && !c.NoPreVote {
 		r.silence = silence.New(c.Silence)
@@ -143,7 +144,7 @@ func (r *Replica) Tick() {
 	r.ticks++
 	r.raft.node.Tick()
 	r.relay.tick()
-	r.slow.tick()
+	r.slow.tick(r.ticks, uint64(r.cfg.ElectionTicks))
 	if r.lead != nil {
 		r.lead.raiseVersion()
 		r.lead.compare()
@@ -184,7 +185,7 @@ func (r *Replica) stepReply(from uint64, m *Reply) {
 		return // from a former leader
 	}
 	if m.AboutSlow {
-		r.slow.set(m.Slow)
+		r.slow.set(m.Slow, r.ticks)
 	}
 	r.relay.answered(m)
 }

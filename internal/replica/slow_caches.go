@@ -28,7 +28,6 @@ type SlowNotice struct {
 // leader repeats it to make up for lost messages. A member that stops receiving these messages
 // clears its list, because a new leader measures the waits from zero.
 type slowCaches struct {
-	m    *local
 	list []SlowNotice
 	// received is the tick at which the list last arrived from the leader.
 	received uint64
@@ -50,7 +49,7 @@ func (l *leadership) sendSlow() {
 		return
 	}
 	list, _ := d.Late()
-	l.slow.set(noticesOf(list))
+	l.slow.set(noticesOf(list), l.m.ticks)
 	for _, n := range l.m.machine.View().Members {
 		if n.ID != l.m.cfg.ID {
 			a := l.remotes.of(n.ID).answer()
@@ -67,15 +66,16 @@ func noticesOf(list []directory.Slow) []SlowNotice {
 	return out
 }
 
-// set replaces the list of slow caches.
-func (s *slowCaches) set(list []SlowNotice) {
-	s.list, s.received, s.news = list, s.m.ticks, true
+// set replaces the list of slow caches at tick now.
+func (s *slowCaches) set(list []SlowNotice, now uint64) {
+	s.list, s.received, s.news = list, now, true
 }
 
-// tick clears the list when the leader no longer repeats it.
-func (s *slowCaches) tick() {
-	if len(s.list) > 0 && s.m.ticks-s.received >= uint64(slowSilence*s.m.cfg.ElectionTicks) {
-		s.set(nil)
+// tick clears the list when the leader no longer repeats it. now is the current tick, and timeout
+// is the election timeout in ticks.
+func (s *slowCaches) tick(now, timeout uint64) {
+	if len(s.list) > 0 && now-s.received >= slowSilence*timeout {
+		s.set(nil, now)
 	}
 }
 

@@ -84,10 +84,10 @@ func TestSlowCachesWithstandLoss(t *testing.T) {
 	c.pass(100)
 	p := c.members[2]
 	for range slowSilence * 10 { // only this member ticks; it still believes that member 3 leads
-		p.r.slow.tick()
+		p.r.slow.tick(p.r.ticks, uint64(p.r.cfg.ElectionTicks))
 		p.r.ticks++
 	}
-	p.r.slow.tick()
+	p.r.slow.tick(p.r.ticks, uint64(p.r.cfg.ElectionTicks))
 	c.run()
 	if got := c.slow(p); got != "" {
 		t.Errorf("a member isolated for long knows slow %q", got)
@@ -106,7 +106,7 @@ func TestSlowCacheOfAnotherIncarnation(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 60_000)
 	r := c.members[2].r
-	r.slow.set([]SlowNotice{{ID: 9, Token: k.token}, {ID: 1, Token: k.token + 1}})
+	r.slow.set([]SlowNotice{{ID: 9, Token: k.token}, {ID: 1, Token: k.token + 1}}, r.ticks)
 	if list := r.SlowCaches(); len(list) > 0 {
 		t.Errorf("slow caches: %+v", list)
 	}

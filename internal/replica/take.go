@@ -148,7 +148,7 @@ func (r *Replica) follow(now role) {
 		r.lead = newLeadership(r.local, &r.inflight, &r.slow, r.lastRound)
 	}
 	if len(r.slow.list) > 0 {
-		r.slow.set(nil)
+		r.slow.set(nil, r.ticks)
 	}
 }
 

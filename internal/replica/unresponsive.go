@@ -13,7 +13,7 @@ import (
 // received records a message from a member. If the leader sends a message with a later term, it is
 // campaigning and no longer leads. So a follower can vote without waiting for the election timeout.
 func (r *Replica) received(m *Message) {
-	r.links.received(m.From)
+	r.links.received(m.From, r.times)
 	if r.silence == nil {
 		return
 	}
@@ -71,7 +71,7 @@ func (r *Replica) expected() []uint64 {
 				list = append(list, m.ID)
 			}
 		}
-	case r.leader != 0 && r.voter(r.cfg.ID):
+	case r.leader != 0 && voter(r.machine.View(), r.cfg.ID):
 		list = append(list, r.leader)
 	}
 	r.scratch.members = list
