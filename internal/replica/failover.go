@@ -6,6 +6,7 @@ import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/tracker"
 
+	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
 )
 
@@ -15,7 +16,6 @@ import (
 // the first cannot win. A mistake costs only an election, because no promise depends on timeouts
 // (rule 4).
 type failover struct {
-	m     *local
 	at    lease.Instant // when to campaign; 0 means never
 	tries int
 }
@@ -31,17 +31,18 @@ const (
 	campaignTries = 40
 )
 
-// begin schedules a campaign to replace a dead leader.
-func (f *failover) begin(dead uint64) {
+// begin schedules a campaign to replace a dead leader. place is this member's position among the
+// candidates.
+func (f *failover) begin(now lease.Instant, place int) {
 	f.tries = 0
-	f.at = max(f.m.now, 1) + f.place(dead)*stagger
+	f.at = max(now, 1) + lease.Instant(place)*stagger
 }
 
-// place returns this member's position among the voters that can replace a dead leader. It is the
+// place returns a member's position among the voters that can replace a dead leader. It is the
 // number of such voters with lower IDs.
-func (f *failover) place(dead uint64) (n lease.Instant) {
-	for _, m := range f.m.machine.View().Members {
-		if !m.Learner && m.ID < f.m.cfg.ID && m.ID != dead {
+func place(members []fsm.Member, self, dead uint64) (n int) {
+	for _, m := range members {
+		if !m.Learner && m.ID < self && m.ID != dead {
 			n++
 		}
 	}
@@ -51,28 +52,28 @@ func (f *failover) place(dead uint64) (n lease.Instant) {
 // due reports whether to campaign now. If so, it schedules the next attempt. An attempt can fail
 // because other members have not yet detected that the leader is gone, or because their logs are
 // longer.
-func (f *failover) due() bool {
-	if f.at == 0 || f.m.now < f.at {
+func (f *failover) due(now lease.Instant, leader uint64) bool {
+	if f.at == 0 || now < f.at {
 		return false
 	}
-	if f.m.leader != 0 || f.tries >= campaignTries {
+	if leader != 0 || f.tries >= campaignTries {
 		f.at = 0
 		return false
 	}
 	f.tries++
-	f.at = f.m.now + 2*stagger
+	f.at = now + 2*stagger
 	return true
 }
 
-// follow reacts to role changes. When the term rises, this member gives the candidate of the new
+// follow reacts to a role change. When the term rises, this member gives the candidate of the new
 // term time to win.
-func (f *failover) follow(was role) {
+func (f *failover) follow(was, is role, now lease.Instant) {
 	switch {
 	case f.at == 0:
-	case f.m.leader != 0:
+	case is.leader != 0:
 		f.at = 0
-	case f.m.term != was.term:
-		f.at = max(f.at, f.m.now+4*stagger)
+	case is.term != was.term:
+		f.at = max(f.at, now+4*stagger)
 	}
 }
 
@@ -90,7 +91,7 @@ func (r *Replica) replace(member uint64) {
 		return
 	}
 	r.forgetLeader()
-	r.failover.begin(member)
+	r.failover.begin(r.now, place(r.machine.View().Members, r.cfg.ID, member))
 }
 
 func (r *Replica) forgetLeader() {
@@ -101,7 +102,7 @@ func (r *Replica) forgetLeader() {
 
 // campaign starts an election if an attempt to replace a dead leader is due.
 func (r *Replica) campaign() {
-	if r.failover.due() {
+	if r.failover.due(r.now, r.leader) {
 		_ = r.Campaign() // has no effect if this member is no longer a voter
 	}
 }

@@ -10,35 +10,22 @@ import (
 	"leasehold.dev/lease"
 )
 
-// planning returns the failover state of member 5 in a cluster with voters 2, 3, 5 and 6 and
-// learner 1.
-func planning(t *testing.T, now lease.Instant) *failover {
-	t.Helper()
-	m := fsm.New(fsm.Config{})
-	m.Begin(1, 1)
-	for _, id := range []uint64{1, 2, 3, 5, 6} {
-		m.AddMember(fsm.Member{ID: id, Learner: id == 1})
-	}
-	f := &failover{m: &local{cfg: Config{ID: 5}, machine: m}}
-	f.m.now = now
-	return f
-}
-
 // TestFailoverPlan checks that when the leader dies, the first candidate campaigns immediately and
 // the remaining voters follow at short intervals.
 func TestFailoverPlan(t *testing.T) {
+	members := []fsm.Member{{ID: 1, Learner: true}, {ID: 2}, {ID: 3}, {ID: 5}, {ID: 6}}
 	for _, c := range []struct {
 		now  lease.Instant
 		dead uint64
-		want lease.Instant
+		want lease.Instant // when member 5 campaigns
 	}{
 		{1000, 6, 1000 + 2*stagger},
 		{1000, 5, 1000 + 2*stagger},
 		{1000, 3, 1000 + stagger},
 		{0, 2, 1 + stagger},
 	} {
-		f := planning(t, c.now)
-		if f.begin(c.dead); f.at != c.want {
+		var f failover
+		if f.begin(c.now, place(members, 5, c.dead)); f.at != c.want {
 			t.Errorf("member %d died at %d: campaign at %d, want %d", c.dead, c.now, f.at, c.want)
 		}
 	}
@@ -47,24 +34,23 @@ func TestFailoverPlan(t *testing.T) {
 // TestFailoverTries checks that a member retries its campaign a limited number of times, and that
 // the limit is reset when the next leader dies.
 func TestFailoverTries(t *testing.T) {
-	f := planning(t, 0)
+	var f failover
 	for range 2 {
-		f.begin(3)
-		f.m.now = f.at - 1
-		if f.due() {
+		f.begin(f.at, 1)
+		if f.due(f.at-1, 0) {
 			t.Error("campaigned too early")
 		}
 		for n := range campaignTries {
-			f.m.now = f.at
-			if !f.due() || f.at != f.m.now+2*stagger {
-				t.Fatalf("attempt %d: next at %d; now is %d", n, f.at, f.m.now)
+			now := f.at
+			if !f.due(now, 0) || f.at != now+2*stagger {
+				t.Fatalf("attempt %d: next at %d; now is %d", n, f.at, now)
 			}
 		}
-		f.m.now = f.at
-		if f.due() || f.at != 0 {
+		now := f.at
+		if f.due(now, 0) || f.at != 0 {
 			t.Errorf("an extra attempt; next at %d", f.at)
 		}
-		if f.due() {
+		if f.due(now, 0) {
 			t.Error("campaigned without a plan")
 		}
 	}
@@ -85,26 +71,24 @@ func TestFailoverEnds(t *testing.T) {
 		"another leader": {role{term: 8, leader: 3}, 0, false},
 		"it leads":       {role{term: 8, leader: 5, leading: true}, 0, false},
 	} {
-		f := planning(t, 1000)
-		f.m.role = c.now
-		if f.follow(was); f.at != 0 {
+		var f failover
+		if f.follow(was, c.now, 1000); f.at != 0 {
 			t.Errorf("%s: campaign planned at %d although no leader has died", name, f.at)
 		}
 		f.at = 2000
 		if c.follow == 1000+4*stagger {
 			f.at = 1000
 		}
-		if f.follow(was); f.at != c.follow {
+		if f.follow(was, c.now, 1000); f.at != c.follow {
 			t.Errorf("%s: campaign at %d, want %d", name, f.at, c.follow)
 		}
 		f.at = 1000
-		if due := f.due(); due != c.due || !due && f.at != 0 {
+		if due := f.due(1000, c.now.leader); due != c.due || !due && f.at != 0 {
 			t.Errorf("%s: campaigned: %v, next at %d", name, due, f.at)
 		}
 	}
-	f := planning(t, 1000)
-	f.m.role, f.at = role{term: 8}, 5000
-	if f.follow(was); f.at != 5000 {
+	f := failover{at: 5000}
+	if f.follow(was, role{term: 8}, 1000); f.at != 5000 {
 		t.Errorf("later term: campaign at %d", f.at)
 	}
 }

@@ -109,8 +109,7 @@ func New(c Config) (*Replica, error) {
 	first := max(c.FirstSeq, 1) // 0 means no number
 	r := &Replica{
 		local: m, raft: d, relay: newRelay(m, first),
-		links:    links{self: c.ID, timeout: uint64(c.ElectionTicks)},
-		failover: failover{m: m},
+		links: links{self: c.ID, timeout: uint64(c.ElectionTicks)},
 	}
 	if c.Silence.Heartbeat > 0 && !c.NoPreVote {
 		r.silence = silence.New(c.Silence)

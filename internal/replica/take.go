@@ -127,7 +127,7 @@ func (r *Replica) drain() {
 		if now != was {
 			r.follow(now)
 		}
-		r.failover.follow(was)
+		r.failover.follow(was, r.role, r.now)
 		r.inflight.assign(entries, r.term)
 		for i := range done {
 			if r.lead != nil {

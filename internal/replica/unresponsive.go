@@ -55,7 +55,8 @@ func (r *Replica) detectUnresponsive() {
 	}
 	if news.Changed && r.lostQuorum() {
 		r.raft.stepDown()
-		r.failover.begin(r.cfg.ID) // the other members may have waited for this leader
+		// the other members may have waited for this leader
+		r.failover.begin(r.now, place(r.machine.View().Members, r.cfg.ID, r.cfg.ID))
 	}
 	r.drain()
 }
