@@ -180,7 +180,7 @@ func TestVersionIsRaisedAfterARefusal(t *testing.T) {
 // applied, but not earlier.
 func TestQueueReusesMemory(t *testing.T) {
 	q := newQueue(t)
-	q.m.cfg.MaxBatch = 2 // one command per entry
+	q.maxBatch = 2 // one command per entry
 	put := func() *Proposal { return &Proposal{Command: &fsm.Put{Key: "k"}} }
 	first, second, third := put(), put(), put()
 	q.mustAdd(t, first, second, third)

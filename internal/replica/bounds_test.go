@@ -136,7 +136,7 @@ func TestForwardIsBounded(t *testing.T) {
 	f.resend()
 	check(m.out.Send[0])
 
-	q := queue{m: m}
+	q := queue{machine: m.machine, maxBatch: batch}
 
 	for i := range uint64(n) { // all arrive at the leader, one by one
 		q.waiting = append(q.waiting, &Proposal{

@@ -42,7 +42,8 @@ type leadership struct {
 // belong to an earlier term.
 func newLeadership(m *local, log *inflight, slow *slowCaches, lastRound uint64) *leadership {
 	l := &leadership{
-		m: m, term: m.term, queue: queue{m: m}, expiry: expirer{m: m, began: m.ticks},
+		m: m, term: m.term, expiry: expirer{m: m, began: m.ticks},
+		queue:  queue{machine: m.machine, maxBatch: m.cfg.MaxBatch},
 		rounds: rounds{last: lastRound}, remotes: remotes{m: m}, inflight: log, slow: slow,
 		keepers: keepers{m: m},
 		offers:  make(map[uint64]int),

@@ -4,15 +4,17 @@ import (
 	"slices"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
 )
 
 // queue holds the commands that a leader has admitted but not yet proposed to Raft, in log order.
 // It makes entries from them.
 type queue struct {
-	m       *local
-	waiting []*Proposal
-	delay   commitDelay
-	number  uint64 // number of the last command added, counted from 1
+	machine  *fsm.Machine
+	maxBatch int // Config.MaxBatch
+	waiting  []*Proposal
+	delay    commitDelay
+	number   uint64 // number of the last command added, counted from 1
 	// versioning is true while a change of the cluster version is in the log but not yet applied.
 	// Until it is applied, no command may follow it, because the version of the command's entry is
 	// unknown.
@@ -48,7 +50,7 @@ func (q *queue) add(p *Proposal) error {
 // version returns the cluster version that will be in effect after all waiting commands, including
 // a change in flight that lowers the version.
 func (q *queue) version() byte {
-	v := q.m.machine.Version().Number
+	v := q.machine.Version().Number
 	if q.ceiling != 0 {
 		v = min(v, q.ceiling)
 	}
@@ -59,24 +61,17 @@ func (q *queue) version() byte {
 // of the next command.
 func (q *queue) first() uint64 { return q.number - uint64(len(q.waiting)) + 1 }
 
-// look starts the commit delay if the log is free, that is, if no append is being synced.
-func (q *queue) look(appending int) {
-	if q.m.cfg.CommitDelay && appending == 0 {
-		q.delay.free(len(q.waiting))
-	}
-}
-
 // due reports whether to make the next entries now. appending is the number of appends that are
 // being synced. Commands that arrive during a sync wait until it is done, so that they all share
 // the next entry and the next sync (group commit).
-func (q *queue) due(appending int) bool {
+func (q *queue) due(appending int, now lease.Instant) bool {
 	return len(q.waiting) > 0 && (appending == 0 || len(q.waiting) >= groupMax) &&
-		!q.delayed(appending) && !q.versioning
+		!q.delayed(appending, now) && !q.versioning
 }
 
 // delayed reports whether commands are waiting only because of the commit delay.
-func (q *queue) delayed(appending int) bool {
-	return len(q.waiting) > 0 && appending == 0 && q.delay.holds(len(q.waiting), q.m.now)
+func (q *queue) delayed(appending int, now lease.Instant) bool {
+	return len(q.waiting) > 0 && appending == 0 && q.delay.holds(len(q.waiting), now)
 }
 
 // load tracks how long it takes to apply the commands of an entry under construction: see fsm.Cost.
@@ -102,11 +97,11 @@ func (l *load) takes(p *Proposal) bool {
 // large. unapplied is the cost of the commands in the log that have not been applied. The data is
 // valid until the next call, because Raft copies what is proposed.
 func (q *queue) entry(unapplied int64) (data []byte, of batch) {
-	data = fsm.AppendEntry(q.spare.entry[:0], q.m.machine.Version().Number)
+	data = fsm.AppendEntry(q.spare.entry[:0], q.machine.Version().Number)
 	of.number = q.first()
 	n, most := 0, min(len(q.waiting), groupMax)
-	l := load{machine: q.m.machine, unapplied: unapplied}
-	for ok := true; ok && n < most && len(data) < q.m.cfg.MaxBatch && !q.versioning; {
+	l := load{machine: q.machine, unapplied: unapplied}
+	for ok := true; ok && n < most && len(data) < q.maxBatch && !q.versioning; {
 		p := q.waiting[n]
 		if p.origin.Member == 0 {
 			if ok = l.takes(p); !ok {
@@ -118,7 +113,7 @@ func (q *queue) entry(unapplied int64) (data []byte, of batch) {
 			}
 			continue
 		}
-		body, run := q.run(q.waiting[n:most], q.m.cfg.MaxBatch-len(data), &l)
+		body, run := q.run(q.waiting[n:most], q.maxBatch-len(data), &l)
 		if ok = run > 0; ok {
 			data = append(fsm.AppendGroup(data, p.origin, run), body...)
 			q.versioning = slices.ContainsFunc(q.waiting[n:n+run], (*Proposal).setsVersion)

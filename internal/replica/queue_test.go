@@ -12,7 +12,7 @@ import (
 func newQueue(t *testing.T) *queue {
 	t.Helper()
 	m := fsm.New(fsm.Config{})
-	return &queue{m: &local{cfg: Config{MaxBatch: 1 << 20}, machine: m}}
+	return &queue{machine: m, maxBatch: 1 << 20}
 }
 
 func (q *queue) mustAdd(t *testing.T, list ...*Proposal) {
@@ -80,21 +80,21 @@ func TestQueueStopsAtVersion(t *testing.T) {
 	}
 	_, of := q.next()
 	q.remove(len(of))
-	if len(of) != 2 || q.due(0) || len(q.waiting) != 1 {
-		t.Fatalf("%d commands in the entry, %d waiting, due %v", len(of), len(q.waiting), q.due(0))
+	if len(of) != 2 || q.due(0, 0) || len(q.waiting) != 1 {
+		t.Fatalf("%d commands in the entry, %d waiting, due %v", len(of), len(q.waiting), q.due(0, 0))
 	}
 	log := inflight{{index: 1, term: 1, proposals: of}}
 	q.ended(put, &log)
-	if q.due(0) {
+	if q.due(0, 0) {
 		t.Error("continued at another command's outcome")
 	}
 	log = nil
 	q.ended(fall, &log)
-	if !q.due(0) || q.ceiling != 0 {
-		t.Errorf("due %v, ceiling %d", q.due(0), q.ceiling)
+	if !q.due(0, 0) || q.ceiling != 0 {
+		t.Errorf("due %v, ceiling %d", q.due(0, 0), q.ceiling)
 	}
 	log = inflight{{index: 1, term: 1, proposals: of}} // of an earlier term
-	if q.ended(fall, &log); !q.due(0) {
+	if q.ended(fall, &log); !q.due(0, 0) {
 		t.Error("waits for another leader's change")
 	}
 	q.mustAdd(t, fall)
@@ -157,7 +157,7 @@ func TestQueueCountsWithTheLowestVersion(t *testing.T) {
 		} else if x.now == 1 {
 			m = fsm.New(fsm.Config{Versions: two})
 		}
-		q := &queue{m: &local{cfg: Config{MaxBatch: 1 << 20}, machine: m}}
+		q := &queue{machine: m, maxBatch: 1 << 20}
 		for _, v := range x.changes {
 			q.mustAdd(t, &Proposal{Command: &fsm.SetVersion{Version: v}})
 		}

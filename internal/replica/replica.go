@@ -279,7 +279,9 @@ func (r *Replica) ConfState() *raftpb.ConfState { return r.raft.conf }
 
 // Delayed reports whether commands are waiting only because of the commit delay. If so, the shell
 // calls EndDelay after roughly the time that one or two syncs take.
-func (r *Replica) Delayed() bool { return r.lead != nil && r.lead.queue.delayed(r.raft.appending) }
+func (r *Replica) Delayed() bool {
+	return r.lead != nil && r.lead.queue.delayed(r.raft.appending, r.now)
+}
 
 // EndDelay ends the commit delay.
 func (r *Replica) EndDelay() {

@@ -116,7 +116,7 @@ func (r *Replica) Take() Output {
 func (r *Replica) hasNewWork() bool {
 	l := r.lead
 	return l != nil && (r.primary && l.rounds.hasNext() || l.gate.hasReady() ||
-		r.raft.appending == 0 && !r.raft.transferring() && l.queue.due(0))
+		r.raft.appending == 0 && !r.raft.transferring() && l.queue.due(0, r.now))
 }
 
 // drain processes everything that Raft has ready.
@@ -181,8 +181,10 @@ func (r *Replica) confirm() {
 
 // flush proposes the leader's queue as one entry, or as several entries of MaxBatch bytes.
 func (r *Replica) flush(l *leadership) {
-	l.queue.look(r.raft.appending)
-	if !l.queue.due(r.raft.appending) {
+	if r.cfg.CommitDelay && r.raft.appending == 0 { // the log is free
+		l.queue.delay.free(len(l.queue.waiting))
+	}
+	if !l.queue.due(r.raft.appending, r.now) {
 		return
 	}
 	l.queue.delay.proposed(len(l.queue.waiting))
