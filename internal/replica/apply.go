@@ -10,7 +10,7 @@ import (
 
 // applyCommitted applies as many committed entries as this step has time for.
 func (r *Replica) applyCommitted() {
-	for e := r.raft.next(); e != nil; e = r.raft.next() {
+	for e := r.raft.next(&r.out); e != nil; e = r.raft.next(&r.out) {
 		if !r.apply(e) {
 			r.raft.backlog.again()
 		}

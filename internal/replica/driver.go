@@ -14,7 +14,7 @@ import (
 // in the backlog to be applied. The driver validates messages from outside, because the library
 // panics on an inconsistent message.
 type driver struct {
-	m         *local
+	id        uint64 // this member's ID
 	node      node
 	conf      *raftpb.ConfState // as of the last applied entry
 	committed uint64            // index of the last entry known to be committed
@@ -27,8 +27,7 @@ type driver struct {
 }
 
 // newDriver returns a driver that continues from the contents of the log.
-func newDriver(m *local) (*driver, error) {
-	c := &m.cfg
+func newDriver(c *Config) (*driver, error) {
 	_, conf, err := c.Log.InitialState()
 	if err != nil {
 		return nil, fmt.Errorf("replica: read the log state: %w", err)
@@ -60,7 +59,7 @@ func newDriver(m *local) (*driver, error) {
 		return nil, fmt.Errorf("replica: find the end of the log: %w", err)
 	}
 	return &driver{
-		m: m, node: node{raw: rn, touched: true}, conf: conf, last: last,
+		id: c.ID, node: node{raw: rn, touched: true}, conf: conf, last: last,
 		committed: rn.BasicStatus().HardState.GetCommit(),
 	}, nil
 }
@@ -69,8 +68,8 @@ func newDriver(m *local) (*driver, error) {
 // panics on a commit index beyond the end of the log, and on an entry that conflicts with a
 // committed one. Such a panic means that the disk lost entries that this member had acknowledged.
 // Any other panic is a bug in this program and is raised again.
-func (d *driver) step(m *raftpb.Message) (err error) {
-	if err := d.vet(m); err != nil {
+func (d *driver) step(m *raftpb.Message, now role) (err error) {
+	if err := d.vet(m, now); err != nil {
 		return err
 	}
 	defer func() {
@@ -96,17 +95,19 @@ func (d *driver) persisted(m *raftpb.Message) {
 }
 
 // respond routes the responses of a message after it has been carried out.
-func (d *driver) respond(m *raftpb.Message) {
+func (d *driver) respond(m *raftpb.Message, out *output) {
 	for _, resp := range m.GetResponses() {
-		d.route(resp)
+		d.route(resp, out)
 	}
 }
 
-// ready processes everything that the library has ready. It returns this member's current role, the
+// ready processes everything that the library has ready. It returns this member's new role, the
 // entries to append, and the completed confirm rounds.
-func (d *driver) ready() (now role, entries []*raftpb.Entry, done []raft.ReadState) {
+func (d *driver) ready(
+	was role, out *output,
+) (now role, entries []*raftpb.Entry, done []raft.ReadState) {
 	rd := d.node.Ready()
-	now = d.m.role
+	now = was
 	if rd.HardState != nil {
 		now.term, d.committed = rd.HardState.GetTerm(), rd.HardState.GetCommit()
 	}
@@ -115,34 +116,35 @@ func (d *driver) ready() (now role, entries []*raftpb.Entry, done []raft.ReadSta
 		d.state = rd.SoftState.RaftState
 		now.leading = d.state == raft.StateLeader
 	}
-	if now.term > d.m.term && d.state == raft.StateCandidate {
+	if now.term > was.term && d.state == raft.StateCandidate {
 		d.elections++
 	}
 	for _, m := range rd.Messages {
-		d.route(m)
+		d.route(m, out)
 	}
 	return now, rd.Entries, rd.ReadStates
 }
 
 // route delivers one of the library's messages to its destination.
-func (d *driver) route(m *raftpb.Message) {
+func (d *driver) route(m *raftpb.Message, out *output) {
 	switch m.GetTo() {
 	case raft.LocalAppendThread:
-		d.append(m)
+		d.append(m, out)
 	case raft.LocalApplyThread:
 		d.backlog.add(m)
-	case d.m.cfg.ID:
+	case d.id:
 		if err := d.node.Step(m); err != nil {
 			panic(fmt.Sprintf("replica: raft rejected its own %s: %v", m.GetType(), err))
 		}
 	default:
-		d.m.send(&Message{To: m.GetTo(), Raft: m})
+		msg := &Message{From: d.id, To: m.GetTo(), Version: firstVersion, Raft: m}
+		out.Send = append(out.Send, msg)
 	}
 }
 
 // append adds a message to the output to be saved, and tracks the end of the log. The library can
 // accept only a snapshot that it was offered.
-func (d *driver) append(m *raftpb.Message) {
+func (d *driver) append(m *raftpb.Message, out *output) {
 	if s := m.GetSnapshot(); !raft.IsEmptySnap(s) {
 		if d.last = s.GetMetadata().GetIndex(); d.last != d.offered {
 			panic(fmt.Sprintf("replica: raft accepted a snapshot at index %d that was not streamed",
@@ -153,18 +155,18 @@ func (d *driver) append(m *raftpb.Message) {
 		d.last = m.GetEntries()[n-1].GetIndex()
 		d.appending++
 	}
-	d.m.out.Append = append(d.m.out.Append, m)
+	out.Append = append(out.Append, m)
 }
 
 // next returns the next committed entry, or nil if there is none or this step has no time for it.
 // When all entries of a message have been applied, next notifies the library.
-func (d *driver) next() *raftpb.Entry {
+func (d *driver) next(out *output) *raftpb.Entry {
 	for {
 		e, over := d.backlog.next()
 		if over == nil {
 			return e
 		}
-		d.respond(over)
+		d.respond(over, out)
 	}
 }
 
@@ -196,8 +198,8 @@ func (d *driver) confirm(id uint64) { d.node.ReadIndex(binary.BigEndian.AppendUi
 
 // stepDown makes this leader step down. It advances Raft's clock until the library finds that no
 // majority has answered for an election timeout. Raft's safety does not depend on ticks.
-func (d *driver) stepDown() {
-	for range 2 * d.m.cfg.ElectionTicks {
+func (d *driver) stepDown(timeout int) {
+	for range 2 * timeout {
 		if d.node.BasicStatus().RaftState != raft.StateLeader {
 			return
 		}

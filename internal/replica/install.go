@@ -25,7 +25,7 @@ func (r *Replica) Restore(m *raftpb.Message, machine *fsm.Machine) (taken bool, 
 	}
 	r.incoming, r.raft.offered = machine, index
 	before := len(r.out.Append)
-	if err := r.raft.step(m); err != nil {
+	if err := r.raft.step(m, r.role); err != nil {
 		r.incoming, r.raft.offered = nil, 0
 		return false, err
 	}

@@ -61,14 +61,11 @@ func (o *Output) emptied() Output {
 	}
 }
 
-// send sends a message to another member. Unless the message sets a version, the version of the
-// term is used.
+// send sends a request or a reply to another member. Unless the message sets a version, the version
+// of the term is used.
 func (m *local) send(msg *Message) {
 	msg.From = m.cfg.ID
-	switch {
-	case msg.Raft != nil:
-		msg.Version = firstVersion
-	case msg.Version == 0:
+	if msg.Version == 0 {
 		msg.Version = m.version()
 	}
 	m.out.Send = append(m.out.Send, msg)

@@ -101,7 +101,7 @@ type Replica struct {
 // New returns a replica that continues from the contents of Config.Log and Config.Machine.
 func New(c Config) (*Replica, error) {
 	m := &local{cfg: c, machine: c.Machine, lessor: c.Machine.Lessor()}
-	d, err := newDriver(m)
+	d, err := newDriver(&m.cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +167,7 @@ func (r *Replica) Step(m *Message) error {
 		return fmt.Errorf("%w: member %x sent a %s, which members never send to each other",
 			ErrMessage, m.From, t)
 	}
-	return r.raft.step(m.Raft)
+	return r.raft.step(m.Raft, r.role)
 }
 
 // stepForward handles requests from another member's clients.
@@ -196,7 +196,7 @@ func (r *Replica) Persisted(m *raftpb.Message) {
 	if s := m.GetSnapshot(); !raft.IsEmptySnap(s) {
 		r.install(s)
 	}
-	r.raft.respond(m)
+	r.raft.respond(m, &r.out)
 }
 
 // Recount restarts the countdowns of silent leases: see [lease.Lessor.Recount]. The member's loop

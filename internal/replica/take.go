@@ -122,7 +122,7 @@ func (r *Replica) hasNewWork() bool {
 // drain processes everything that Raft has ready.
 func (r *Replica) drain() {
 	for r.raft.node.HasReady() {
-		now, entries, done := r.raft.ready()
+		now, entries, done := r.raft.ready(r.role, &r.out)
 		was := r.role
 		if now != was {
 			r.follow(now)

@@ -54,7 +54,7 @@ func (r *Replica) detectUnresponsive() {
 		r.replace(s.Member)
 	}
 	if news.Changed && r.lostQuorum() {
-		r.raft.stepDown()
+		r.raft.stepDown(r.cfg.ElectionTicks)
 		// the other members may have waited for this leader
 		r.failover.begin(r.now, place(r.machine.View().Members, r.cfg.ID, r.cfg.ID))
 	}

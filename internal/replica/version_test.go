@@ -152,7 +152,8 @@ func TestRaftSpeaksFirstVersion(t *testing.T) {
 	m := leadWith(t, two, two)
 	m.r.Tick()
 	m.settle()
-	m.r.send(&Message{To: 2, Raft: &raftpb.Message{Type: raftpb.MsgAppResp.Enum()}})
+	raftMessage := &raftpb.Message{To: new(uint64(2)), Type: raftpb.MsgAppResp.Enum()}
+	m.r.raft.route(raftMessage, &m.r.out)
 	m.r.send(&Message{To: 2, Reply: &Reply{}})
 	m.r.send(&Message{To: 2, Version: 1, Forward: &Forward{}})
 	var got []byte

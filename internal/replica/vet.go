@@ -24,14 +24,14 @@ const (
 // vet returns an error if another member's message is inconsistent, and nil otherwise. The Raft
 // library trusts its input, and panics if it is inconsistent. The sender of such a message is
 // faulty or not a member, so this member ignores the message.
-func (d *driver) vet(m *raftpb.Message) error {
+func (d *driver) vet(m *raftpb.Message, now role) error {
 	var wrong string
 	switch t, term := m.GetType(), m.GetTerm(); {
 	case term == 0:
 		wrong = "it has no term"
-	case term > d.m.term && term-d.m.term > maxTermJump:
-		wrong = fmt.Sprintf("its term %d is too far above term %d", term, d.m.term)
-	case m.GetFrom() == raft.None || m.GetFrom() == d.m.cfg.ID:
+	case term > now.term && term-now.term > maxTermJump:
+		wrong = fmt.Sprintf("its term %d is too far above term %d", term, now.term)
+	case m.GetFrom() == raft.None || m.GetFrom() == d.id:
 		wrong = "it is not from another member"
 	case len(m.GetContext()) > maxContext:
 		wrong = fmt.Sprintf("its context is too long: %d bytes", len(m.GetContext()))
@@ -45,7 +45,7 @@ func (d *driver) vet(m *raftpb.Message) error {
 		wrong = fmt.Sprintf("its log term %d is higher than its term %d", m.GetLogTerm(), term)
 	case t == raftpb.MsgApp:
 		wrong = wrongEntries(m)
-	case t == raftpb.MsgAppResp && d.m.leading && term == d.m.term && !m.GetReject() &&
+	case t == raftpb.MsgAppResp && now.leading && term == now.term && !m.GetReject() &&
 		// in an earlier term, the entry may have been removed in the meantime
 		m.GetIndex() > d.last:
 		wrong = fmt.Sprintf("it acknowledges entry %d, but this member's log ends at entry %d",

@@ -63,7 +63,7 @@ func TestVetBounds(t *testing.T) {
 			Term: new(term),
 		}
 		c.change(msg)
-		if err := d.vet(msg); errors.Is(err, ErrMessage) != c.wrong || err == nil == c.wrong {
+		if err := d.vet(msg, m.r.role); errors.Is(err, ErrMessage) != c.wrong || err == nil == c.wrong {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
