@@ -5,14 +5,14 @@ import (
 	"leasehold.dev/lease"
 )
 
-// checkpoint returns a command that replicates the remaining time of silent leases, and marks the
-// leases as proposed. It returns nil if no checkpoint is due.
-func (e *expirer) checkpoint() fsm.Command {
-	if e.checkpointing || e.waits() || e.m.now < e.silence && e.afterAll == nil {
+// checkpoint returns a command that replicates the remaining time of at most limit silent leases,
+// and marks the leases as proposed. It returns nil if no checkpoint is due.
+func (e *expirer) checkpoint(now lease.Instant, limit int) fsm.Command {
+	if e.checkpointing || e.waits(now) || now < e.silence && e.afterAll == nil {
 		return nil
 	}
-	silent := e.m.lessor.Silent(e.m.cfg.MaxExpire)
-	more := e.m.lessor.MoreSilent()
+	silent := e.lessor.Silent(limit)
+	more := e.lessor.MoreSilent()
 	if len(silent) == 0 {
 		if !more {
 			e.checkpointedAll()
@@ -21,16 +21,16 @@ func (e *expirer) checkpoint() fsm.Command {
 	}
 	e.checkpointing = true
 	if !more {
-		e.silence = e.m.now + checkpointEvery
+		e.silence = now + checkpointEvery
 	}
-	return &fsm.Checkpoint{Term: e.m.term, Leases: silent}
+	return &fsm.Checkpoint{Term: e.term, Leases: silent}
 }
 
 // checkpointed handles the outcome of a checkpoint.
 func (e *expirer) checkpointed(silent []lease.Checkpoint, applied bool) {
 	e.checkpointing = false
 	if !applied {
-		e.m.lessor.Unreport(silent)
+		e.lessor.Unreport(silent)
 	}
 }
 
@@ -38,12 +38,12 @@ func (e *expirer) checkpointed(silent []lease.Checkpoint, applied bool) {
 // proposed.
 func (e *expirer) clear(id lease.ID, token lease.Token) *fsm.Checkpoint {
 	e.clearing++
-	return &fsm.Checkpoint{Term: e.m.term, Leases: []lease.Checkpoint{{ID: id, Token: token}}}
+	return &fsm.Checkpoint{Term: e.term, Leases: []lease.Checkpoint{{ID: id, Token: token}}}
 }
 
 // checkpointAll calls done once the remaining time of every silent lease has been replicated.
 func (e *expirer) checkpointAll(done func()) {
-	e.m.lessor.CheckpointAll()
+	e.lessor.CheckpointAll()
 	e.afterAll = done
 }
 

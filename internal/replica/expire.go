@@ -20,7 +20,9 @@ const retryEvery = 100
 // bounds the share of the log that expiry takes (T13): however many leases end at the same time,
 // clients' commands wait for at most one entry.
 type expirer struct {
-	m                       *local
+	machine                 *fsm.Machine
+	lessor                  *lease.Lessor // the machine's lessor
+	term                    uint64
 	began                   uint64 // tick of the election, and later of the promotion
 	expiring, checkpointing bool
 	silence                 lease.Instant // when the next checkpoint can be proposed
@@ -42,20 +44,19 @@ type refusal struct {
 	index uint64
 }
 
-// due returns the leases to expire in the next entry. It returns at most MaxExpire leases with at
+// due returns the leases to expire in the next entry. It returns at most limit leases with at
 // most twice as many keys in total, unless the first lease alone has more (T14). The other leases
 // stay due.
-func (e *expirer) due() []lease.Due {
-	if e.waits() {
+func (e *expirer) due(now lease.Instant, limit int) []lease.Due {
+	if e.waits(now) {
 		return nil
 	}
-	most := e.m.cfg.MaxExpire
-	due := e.m.lessor.Due(most)
+	due := e.lessor.Due(limit)
 	keys := 0
 	for i, d := range due {
-		keys += e.m.lessor.KeyCount(d.ID)
-		if i > 0 && keys > 2*most {
-			e.m.lessor.Reinstate(due[i:])
+		keys += e.lessor.KeyCount(d.ID)
+		if i > 0 && keys > 2*limit {
+			e.lessor.Reinstate(due[i:])
 			return due[:i:i]
 		}
 	}
@@ -63,30 +64,15 @@ func (e *expirer) due() []lease.Due {
 }
 
 // expire returns a command that expires the leases, and marks it as proposed.
-func (e *expirer) expire(due []lease.Due) *fsm.Expire {
+func (e *expirer) expire(due []lease.Due, now lease.Instant) *fsm.Expire {
 	e.expiring = true
-	e.oldest = e.m.now - lease.Instant(due[0].Late)
-	return &fsm.Expire{Term: e.m.term, Leases: due}
-}
-
-// expired handles the outcome of an expiry. If Raft rejected the command, it certainly has no
-// effect, so its leases are alive and due again. A timeout never counts as a rejection, because
-// after a timeout the outcome is unknown (T5, T12).
-func (e *expirer) expired(due []lease.Due, decided lease.Instant, applied bool) {
-	for i := range due {
-		if applied {
-			late := due[i].Late + lease.TTL(e.m.now-decided)
-			e.m.out.Late = append(e.m.out.Late, late)
-		}
-	}
-	if !applied {
-		e.m.lessor.Reinstate(due)
-	}
+	e.oldest = now - lease.Instant(due[0].Late)
+	return &fsm.Expire{Term: e.term, Leases: due}
 }
 
 // pause records that Raft rejected an entry of the expirer.
-func (e *expirer) pause() {
-	e.refused = refusal{e.m.now + retryEvery, e.m.machine.Index()}
+func (e *expirer) pause(now lease.Instant) {
+	e.refused = refusal{now + retryEvery, e.machine.Index()}
 }
 
 // mayRefresh reports whether all leases must get their full TTL again, and none of the expirer's
@@ -97,49 +83,49 @@ func (e *expirer) mayRefresh() bool {
 
 // fresh reports whether this leader has led for less than an election timeout. Other members may
 // not have had time to answer it yet.
-func (e *expirer) fresh() bool {
-	return e.m.ticks < e.began+uint64(e.m.cfg.ElectionTicks)
+func (e *expirer) fresh(ticks, timeout uint64) bool {
+	return ticks < e.began+timeout
 }
 
 // overdue returns the time since the expiry of the first lease in the Expire that is in the log.
-func (e *expirer) overdue() lease.TTL {
+func (e *expirer) overdue(now lease.Instant) lease.TTL {
 	if !e.expiring {
 		return 0
 	}
-	return lease.TTL(e.m.now - e.oldest)
+	return lease.TTL(now - e.oldest)
 }
 
 // next returns when there may be something to propose even if no input arrives.
-func (e *expirer) next() (lease.Instant, bool) {
-	at, ok := e.soonest()
-	if e.waits() {
+func (e *expirer) next(now lease.Instant) (lease.Instant, bool) {
+	at, ok := e.soonest(now)
+	if e.waits(now) {
 		at = max(at, e.refused.retry)
 	}
 	return at, ok
 }
 
 // waits reports whether proposals are postponed because Raft would reject them.
-func (e *expirer) waits() bool {
-	return e.m.now < e.refused.retry && e.m.machine.Index() == e.refused.index
+func (e *expirer) waits(now lease.Instant) bool {
+	return now < e.refused.retry && e.machine.Index() == e.refused.index
 }
 
 // soonest is like next, but assumes that Raft accepts every entry.
-func (e *expirer) soonest() (lease.Instant, bool) {
-	if !e.m.primary || e.expiring || e.refresh {
+func (e *expirer) soonest(now lease.Instant) (lease.Instant, bool) {
+	if e.expiring || e.refresh {
 		return 0, false
 	}
 	if e.afterAll != nil && !e.checkpointing {
-		return e.m.now, true
+		return now, true
 	}
-	at, ok := e.m.lessor.Next()
-	if at > e.m.now || !e.checkpointing && e.m.now >= e.silence {
+	at, ok := e.lessor.Next()
+	if at > now || !e.checkpointing && now >= e.silence {
 		return at, ok
 	}
 	// Silent leases wait until more have been collected. While a checkpoint is in flight, they wait
 	// for its outcome, which is an input. Leases that become due in the meantime do not wait.
-	due, ok := e.m.lessor.NextDue()
+	due, ok := e.lessor.NextDue()
 	if !e.checkpointing && e.silence < due {
 		due = e.silence
 	}
-	return max(due, e.m.now+1), ok
+	return max(due, now+1), ok
 }

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"slices"
 	"testing"
 
 	"leasehold.dev/internal/directory"
@@ -26,62 +27,67 @@ func newExpirerWith(t *testing.T, c lease.Config, n lease.ID) *expirer {
 			t.Fatal(r.Err)
 		}
 	}
-	m := &local{
-		cfg: Config{MaxExpire: 4, ElectionTicks: 10}, machine: machine, lessor: machine.Lessor(),
-		role: role{term: 2, leading: true, primary: true},
-	}
-	m.lessor.Promote(0)
-	return &expirer{m: m}
+	machine.Lessor().Promote(0)
+	return &expirer{machine: machine, lessor: machine.Lessor(), term: 2}
 }
 
-func (e *expirer) pass(d lease.Instant) {
-	e.m.now += d
-	e.m.lessor.Advance(e.m.now)
+// at moves the lessor's clock to now.
+func (e *expirer) at(now lease.Instant) lease.Instant {
+	e.lessor.Advance(now)
+	return now
 }
 
 // TestExpirerTakesSome checks that due leases are taken one entry at a time. If an entry is lost,
 // its leases become due again (T12, T13).
 func TestExpirerTakesSome(t *testing.T) {
 	e := newExpirer(t, 6)
-	if due := e.due(); len(due) > 0 {
+	if due := e.due(0, 4); len(due) > 0 {
 		t.Fatalf("%d leases due too early", len(due))
 	}
-	e.pass(1500)
-	first := e.due()
-	c := e.expire(first)
-	if len(first) != 4 || c.Term != 2 || !e.expiring || e.overdue() != first[0].Late {
-		t.Fatalf("%d leases in term %d, overdue for %d", len(first), c.Term, e.overdue())
+	now := e.at(1500)
+	first := e.due(now, 4)
+	c := e.expire(first, now)
+	if len(first) != 4 || c.Term != 2 || !e.expiring || e.overdue(now) != first[0].Late {
+		t.Fatalf("%d leases in term %d, overdue for %d", len(first), c.Term, e.overdue(now))
 	}
-	e.m.now += 7
-	if late := e.overdue(); late != first[0].Late+7 {
+	if late := e.overdue(now + 7); late != first[0].Late+7 {
 		t.Errorf("overdue for %d, and for %d before", late, first[0].Late)
 	}
-	e.m.now -= 7
-	if _, ok := e.next(); ok {
+	if _, ok := e.next(now); ok {
 		t.Error("more work before the outcome is known")
 	}
 	e.expiring = false
-	if late := e.overdue(); late != 0 {
+	if late := e.overdue(now); late != 0 {
 		t.Errorf("nothing in flight, and overdue for %d", late)
 	}
-	e.expired(first, e.m.now, false)
-	if at, ok := e.next(); at != e.m.now || !ok {
-		t.Errorf("an expiry failed at %d; next attempt at %d", e.m.now, at)
+	e.lessor.Reinstate(first)
+	if at, ok := e.next(now); at != now || !ok {
+		t.Errorf("an expiry failed at %d; next attempt at %d", now, at)
 	}
-	e.pause()
-	if at, ok := e.next(); at != e.m.now+retryEvery || !ok || len(e.due()) > 0 {
-		t.Errorf("Raft refused an entry at %d; next attempt at %d", e.m.now, at)
+	e.pause(now)
+	if at, ok := e.next(now); at != now+retryEvery || !ok || len(e.due(now, 4)) > 0 {
+		t.Errorf("Raft refused an entry at %d; next attempt at %d", now, at)
 	}
-	e.pass(retryEvery)
-	again := append(e.due(), e.due()...)
-	if len(again) != 6 || len(e.m.out.Late) != 0 {
-		t.Errorf("%d leases due after a lost entry, %d reported", len(again), len(e.m.out.Late))
+	now = e.at(now + retryEvery)
+	again := append(e.due(now, 4), e.due(now, 4)...)
+	if len(again) != 6 {
+		t.Errorf("%d leases due after a lost entry", len(again))
 	}
-	decided := e.m.now
-	e.pass(10)
-	e.expired(first, decided, true)
-	if late := e.m.out.Late; len(late) != 4 || late[0] != first[0].Late+10 {
-		t.Errorf("late %v", late)
+}
+
+// TestExpiryReportsDelay checks that Output.Late includes the time that the entry took.
+func TestExpiryReportsDelay(t *testing.T) {
+	m := lead(t)
+	m.grant(1, 1000)
+	m.now += 1500
+	m.r.Advance(m.now)
+	m.take()
+	overdue := m.r.Status().Overdue
+	m.now += 10
+	m.r.Advance(m.now)
+	m.persist()
+	if late := m.r.Take().Late; overdue == 0 || !slices.Equal(late, []lease.TTL{overdue + 10}) {
+		t.Errorf("late by %v ms, decided %d ms after the expiry", late, overdue)
 	}
 }
 
@@ -89,24 +95,24 @@ func TestExpirerTakesSome(t *testing.T) {
 // checkpoint is retried. The callback runs once no lease needs a checkpoint.
 func TestExpirerCheckpoints(t *testing.T) {
 	e := newExpirer(t, 2)
-	e.pass(900) // no renewals
+	now := e.at(900) // no renewals
 	done := false
 	e.checkpointAll(func() { done = true })
-	c, ok := e.checkpoint().(*fsm.Checkpoint)
-	if !ok || len(c.Leases) != 2 || e.checkpoint() != nil || done {
+	c, ok := e.checkpoint(now, 4).(*fsm.Checkpoint)
+	if !ok || len(c.Leases) != 2 || e.checkpoint(now, 4) != nil || done {
 		t.Fatalf("%+v, done %v", c, done)
 	}
-	e.pause()
+	e.pause(now)
 	e.checkpointed(c.Leases, false)
-	if at, _ := e.next(); at != e.m.now+retryEvery || e.checkpoint() != nil {
-		t.Errorf("Raft refused a checkpoint at %d; next attempt at %d", e.m.now, at)
+	if at, _ := e.next(now); at != now+retryEvery || e.checkpoint(now, 4) != nil {
+		t.Errorf("Raft refused a checkpoint at %d; next attempt at %d", now, at)
 	}
-	e.pass(retryEvery)
-	if again, ok := e.checkpoint().(*fsm.Checkpoint); !ok || len(again.Leases) != 2 {
+	now = e.at(now + retryEvery)
+	if again, ok := e.checkpoint(now, 4).(*fsm.Checkpoint); !ok || len(again.Leases) != 2 {
 		t.Fatalf("after a lost entry: %+v", again)
 	}
 	e.checkpointed(c.Leases, true)
-	if e.checkpoint() != nil || !done {
+	if e.checkpoint(now, 4) != nil || !done {
 		t.Errorf("done %v", done)
 	}
 }
@@ -117,13 +123,13 @@ func TestExpirerCheckpoints(t *testing.T) {
 func TestExpirerNext(t *testing.T) {
 	const due, silent = -1, -2
 	for name, c := range map[string]struct {
-		pass lease.Instant
+		now  lease.Instant
 		set  func(e *expirer)
 		want lease.Instant // 0: never; due, silent: the instant reported by the lessor
 	}{
 		"at first, when they become silent":  {10, func(*expirer) {}, silent},
 		"silent":                             {600, func(*expirer) {}, 600},
-		"it does not lead":                   {600, func(e *expirer) { e.m.primary = false }, 0},
+		"it does not lead":                   {600, func(e *expirer) { e.lessor.Demote() }, 0},
 		"an expiry is in flight":             {600, func(e *expirer) { e.expiring = true }, 0},
 		"the clock is not trusted":           {600, func(e *expirer) { e.refresh = true }, 0},
 		"a checkpoint is in flight":          {600, func(e *expirer) { e.checkpointing = true }, due},
@@ -138,15 +144,15 @@ func TestExpirerNext(t *testing.T) {
 		}, silent},
 	} {
 		e := newExpirer(t, 2)
-		e.pass(c.pass)
+		e.at(c.now)
 		switch c.want {
 		case silent:
-			c.want, _ = e.m.lessor.Next()
+			c.want, _ = e.lessor.Next()
 		case due:
-			c.want, _ = e.m.lessor.NextDue()
+			c.want, _ = e.lessor.NextDue()
 		}
 		c.set(e)
-		if at, ok := e.next(); at != c.want || ok != (c.want != 0) {
+		if at, ok := e.next(c.now); at != c.want || ok != (c.want != 0) {
 			t.Errorf("%s: %d, %v, want %d", name, at, ok, c.want)
 		}
 	}
@@ -157,7 +163,8 @@ func TestExpirerNext(t *testing.T) {
 // it distrusts its clock.
 func TestGateNext(t *testing.T) {
 	e := newExpirer(t, 0)
-	g := gate{m: e.m, leases: leases{e.m, e}}
+	m := &local{machine: e.machine, lessor: e.lessor, role: role{term: 2}}
+	g := gate{m: m, leases: leases{m, e}}
 	next := func(what string, at lease.Instant, ok bool, want lease.Instant) {
 		t.Helper()
 		if got, ok := g.next(at, ok); got != want || ok != (want != 0) {
@@ -171,7 +178,7 @@ func TestGateNext(t *testing.T) {
 	g.early = nil
 	all := []keyrange.Range{keyrange.All}
 	c := &fsm.Grant{Terms: lease.Terms{ID: 9, TTL: 60_000}, Holds: all}
-	if r := e.m.machine.Apply(c); r.Err != nil {
+	if r := e.machine.Apply(c); r.Err != nil {
 		t.Fatal(r.Err)
 	}
 	g.open()
@@ -187,7 +194,7 @@ func TestGateNext(t *testing.T) {
 	next("the clock is not trusted", 0, false, 0)
 	next("the clock is not trusted", 5000, true, 5000)
 	e.refresh = false
-	e.pass(1500)
+	m.now = e.at(1500)
 	next("it is late, and no step has looked", 5000, true, 1501)
 	g.early = []*Proposal{nil}
 	next("commands wait", 5000, true, 1500)

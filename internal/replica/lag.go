@@ -17,7 +17,7 @@ func (r *Replica) Lags() []Lag {
 	}
 	var out []Lag
 	r.raft.node.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
-		if id != r.cfg.ID && (p.Match > 0 || !r.lead.expiry.fresh()) {
+		if id != r.cfg.ID && (p.Match > 0 || !r.lead.expiry.fresh(r.ticks, uint64(r.cfg.ElectionTicks))) {
 			out = append(out, Lag{id, r.raft.committed - min(p.Match, r.raft.committed)})
 		}
 	})

@@ -42,22 +42,27 @@ type leadership struct {
 // belong to an earlier term.
 func newLeadership(m *local, log *inflight, slow *slowCaches, lastRound uint64) *leadership {
 	l := &leadership{
-		m: m, term: m.term, expiry: expirer{m: m, began: m.ticks},
+		m: m, term: m.term,
 		queue:  queue{machine: m.machine, maxBatch: m.cfg.MaxBatch},
 		rounds: rounds{last: lastRound}, remotes: remotes{m: m}, inflight: log, slow: slow,
 		keepers: keepers{m: m},
 		offers:  make(map[uint64]int),
 	}
+	l.expiry = l.newExpirer()
 	l.gate = gate{m: m, leases: leases{m, &l.expiry}}
 	l.compareAt = m.ticks + m.cfg.CompareTicks/10
 	return l
+}
+
+func (l *leadership) newExpirer() expirer {
+	return expirer{machine: l.m.machine, lessor: l.m.lessor, term: l.term, began: l.m.ticks}
 }
 
 // promote starts this member's tracker. Since this leader has applied an entry of its own term, it
 // knows every lease that an earlier leader granted.
 func (l *leadership) promote() {
 	l.m.primary = true
-	l.expiry = expirer{m: l.m, began: l.m.ticks}
+	l.expiry = l.newExpirer()
 	l.keepers = keepers{m: l.m, access: l.m.machine.Access()}
 	l.m.lessor.Promote(l.m.now)
 	l.gate.open()
@@ -219,11 +224,11 @@ func (l *leadership) expire() {
 		return
 	}
 	if !l.expiry.expiring {
-		if due := l.expireSingly(l.expiry.due()); len(due) > 0 {
-			l.proposeOwn(l.expiry.expire(due), internal{decided: l.m.now})
+		if due := l.expireSingly(l.expiry.due(l.m.now, l.m.cfg.MaxExpire)); len(due) > 0 {
+			l.proposeOwn(l.expiry.expire(due, l.m.now), internal{decided: l.m.now})
 		}
 	}
-	if c := l.expiry.checkpoint(); c != nil {
+	if c := l.expiry.checkpoint(l.m.now, l.m.cfg.MaxExpire); c != nil {
 		l.proposeOwn(c, internal{})
 	}
 }
@@ -258,14 +263,23 @@ func (l *leadership) expireSingly(due []lease.Due) (rest []lease.Due) {
 	return rest
 }
 
-// expired handles the outcome of an expiry, and retries the renewals that were waiting for it.
+// expired handles the outcome of an expiry, and retries the renewals that were waiting for it. If
+// Raft rejected the command, it certainly has no effect, so its leases are alive and due again. A
+// timeout never counts as a rejection, because after a timeout the outcome is unknown (T5, T12).
 func (l *leadership) expired(p *Proposal, due []lease.Due, applied bool) {
 	if single := p.internal.single; single != nil {
 		l.gate.singles.remove(single)
 	} else {
 		l.expiry.expiring = false
 	}
-	l.expiry.expired(due, p.internal.decided, applied)
+	if applied {
+		for i := range due {
+			late := due[i].Late + lease.TTL(l.m.now-p.internal.decided)
+			l.m.out.Late = append(l.m.out.Late, late)
+		}
+	} else {
+		l.m.lessor.Reinstate(due)
+	}
 	l.refresh()
 	for i := range due {
 		for _, n := range l.parked.take(due[i].ID) {

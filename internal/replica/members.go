@@ -27,7 +27,8 @@ func (r *Replica) flushChange(l *leadership) {
 		}
 		h := health{r.machine, &r.links, &r.raft.node, r.times, r.cfg.Membership}
 		err := h.affordable(p.Command)
-		if l.expiry.fresh() && (errors.Is(err, ErrUnhealthy) || h.removesUnresponsive(p.Command)) {
+		if l.expiry.fresh(r.ticks, uint64(r.cfg.ElectionTicks)) &&
+			(errors.Is(err, ErrUnhealthy) || h.removesUnresponsive(p.Command)) {
 			return // a new leader does not yet know which members are active
 		}
 		l.changes.waiting = l.changes.waiting[1:]

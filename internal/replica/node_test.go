@@ -25,7 +25,7 @@ func TestRaftCopies(t *testing.T) {
 // memory is reused in every round.
 func TestProposalsReused(t *testing.T) {
 	m := lead(t)
-	m.r.cfg.MaxBatch = 100
+	m.r.lead.queue.maxBatch = 100
 	for round := range 20 {
 		m.proposals = nil
 		var proposed []*Proposal

@@ -233,7 +233,7 @@ func (r *Replica) Next() (lease.Instant, bool) {
 	}
 	at, ok := r.failover.at, r.failover.at != 0
 	if r.lead != nil {
-		at, ok = r.lead.gate.next(r.lead.expiry.next())
+		at, ok = r.lead.gate.next(r.lead.expiry.next(r.now))
 	} else if leave, any := r.relay.asks.next(); any && (!ok || leave < at) {
 		at, ok = leave, true
 	}
@@ -269,7 +269,7 @@ func (r *Replica) Status() Status {
 	if l := r.lead; l != nil {
 		out.Pending += len(l.queue.waiting)
 		out.Refreshing = l.expiry.refresh
-		out.Overdue = max(l.expiry.overdue(), l.gate.singles.overdue(r.now))
+		out.Overdue = max(l.expiry.overdue(r.now), l.gate.singles.overdue(r.now))
 	}
 	return out
 }

@@ -80,7 +80,7 @@ func TestExpiryWithoutRoom(t *testing.T) {
 	if !m.alive(1) {
 		t.Fatal("expired without room in the log")
 	}
-	if !m.r.lead.expiry.waits() {
+	if !m.r.lead.expiry.waits(m.r.now) {
 		t.Error("the refused expiry was proposed again at once")
 	}
 	m.settle()

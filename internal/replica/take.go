@@ -204,7 +204,7 @@ func (r *Replica) flush(l *leadership) {
 			l.queue.remove(len(group.proposals))
 			for _, p := range group.proposals {
 				if p.internal != nil {
-					l.expiry.pause()
+					l.expiry.pause(r.now)
 				}
 				l.refuse(p, err)
 			}
