@@ -2,6 +2,7 @@ package replica
 
 import (
 	"leasehold.dev/internal/directory"
+	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
 )
@@ -109,7 +110,7 @@ func (l *leadership) sendInvalidations() {
 	d.NextStep()
 	l.m.out.Waits = append(l.m.out.Waits, d.TakeWaits()...)
 	for _, s := range d.TakeSlow() {
-		info, _ := l.m.cacheLease(s.ID, s.Token)
+		info, _ := cacheLease(l.m.machine, s.ID, s.Token)
 		l.m.out.WereSlow = append(l.m.out.WereSlow, SlowCache{info, s.Waited})
 	}
 	if d.Idle() {
@@ -144,10 +145,10 @@ func (r *Replica) CacheStats() directory.Stats {
 }
 
 // cacheLease returns the lease of a cache. For an orphan, it returns the lease's last state.
-func (m *local) cacheLease(id lease.ID, token lease.Token) (lease.Info, bool) {
-	if o, ok := m.machine.Orphan(token); ok {
+func cacheLease(m *fsm.Machine, id lease.ID, token lease.Token) (lease.Info, bool) {
+	if o, ok := m.Orphan(token); ok {
 		return o.Lease, true
 	}
-	info, _ := m.lessor.Lookup(id)
+	info, _ := m.Lessor().Lookup(id)
 	return info, info.Token == token
 }

@@ -107,12 +107,12 @@ func (l *leadership) release() {
 			return
 		}
 		for _, q := range b.reads {
-			left := l.m.left(q.Leases)
+			answers := left(l.m.lessor, q.Leases)
 			if q.from != 0 {
-				l.remotes.confirmed(q, b.index, left)
+				l.remotes.confirmed(q, b.index, answers)
 				continue
 			}
-			q.Left = left
+			q.Left = answers
 			l.m.finish(q)
 		}
 		for i := range b.renewals {

@@ -61,11 +61,11 @@ func (l *leadership) read(q *Read) {
 
 // left returns the minimum time that each lease has left to live. Only a primary can determine
 // this.
-func (m *local) left(ids []lease.ID) []Left {
+func left(l *lease.Lessor, ids []lease.ID) []Left {
 	out := make([]Left, len(ids))
 	for i, id := range ids {
-		if info, ok := m.lessor.Lookup(id); ok {
-			out[i].TTL, _ = m.lessor.Remaining(id)
+		if info, ok := l.Lookup(id); ok {
+			out[i].TTL, _ = l.Remaining(id)
 			out[i].Found = !info.Delayed
 		}
 	}

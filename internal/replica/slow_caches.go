@@ -84,7 +84,7 @@ func (s *slowCaches) tick(now, timeout uint64) {
 func (r *Replica) SlowCaches() []SlowCache {
 	out := make([]SlowCache, 0, len(r.slow.list))
 	for _, s := range r.slow.list {
-		if info, ok := r.cacheLease(s.ID, s.Token); ok {
+		if info, ok := cacheLease(r.machine, s.ID, s.Token); ok {
 			out = append(out, SlowCache{info, s.Waited})
 		}
 	}
