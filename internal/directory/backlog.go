@@ -2,30 +2,17 @@ package directory
 
 import "leasehold.dev/lease"
 
-// backlog is work caused by acknowledgments and by the ends of leases. Many writes can be waiting
-// for many caches. So one step processes at most Limits.Freed items, and leaves the rest to the
-// next step, which follows immediately. Until then, ranges remain pending and writes wait, as if
-// the acknowledgments had arrived later.
-type backlog struct {
-	// answers lists the caches with unprocessed acknowledgments, in order of arrival.
-	answers []*cache
-	// freed lists writes that no longer wait for one of their caches.
-	freed []freed
-	done  int // work done in this step
-}
-
-// freed is a set of writes that no longer wait for the cache of lease by.
-type freed struct {
-	by     lease.ID
-	writes []*Write
-}
+// The backlog is work caused by acknowledgments and by the ends of leases. Many writes can be
+// waiting for many caches. So one step processes at most Limits.Freed items, and leaves the rest to
+// the next step, which follows immediately. Until then, ranges remain pending and writes wait, as
+// if the acknowledgments had arrived later.
 
 // free records that the given drops of a cache no longer block writes. processBacklog releases the
 // writes.
 func (d *Directory) free(c *cache, drops []*drop) {
 	for _, x := range drops {
 		if len(x.writes) > 0 {
-			d.freed = append(d.freed, freed{c.id, x.writes})
+			d.writes.free(c.id, x.writes)
 		}
 		c.waiting -= len(x.writes)
 		x.writes = nil
@@ -55,16 +42,11 @@ func (c *cache) hasAnswered() bool {
 // processBacklog processes the backlog within the limit of a step.
 func (d *Directory) processBacklog() {
 	for d.done < d.limits.Freed {
+		by, writes := d.writes.takeFreed(d.limits.Freed - d.done)
 		switch {
-		case len(d.freed) > 0:
-			f := &d.freed[0]
-			n := min(len(f.writes), d.limits.Freed-d.done)
-			d.done += n
-			d.unblock(f.by, f.writes[:n])
-			if f.writes = f.writes[n:]; len(f.writes) == 0 {
-				d.freed[0] = freed{}
-				d.freed = d.freed[1:]
-			}
+		case len(writes) > 0:
+			d.done += len(writes)
+			d.unblock(by, writes)
 		case len(d.answers) > 0:
 			c := d.answers[0]
 			if d.holds.caches[c.token] == c && c.hasAnswered() {
@@ -75,7 +57,7 @@ func (d *Directory) processBacklog() {
 				d.answers = d.answers[1:]
 			}
 		default:
-			d.freed, d.answers = nil, nil
+			d.answers = nil
 			return
 		}
 	}
@@ -117,56 +99,7 @@ func (d *Directory) answer(c *cache, most int) (n int) {
 	return n
 }
 
-// unblock records that each of the writes has one less drop to wait for. by is the lease of the
-// cache.
-func (d *Directory) unblock(by lease.ID, writes []*Write) {
-	for _, w := range writes {
-		w.blocked--
-		w.last = by
-		d.tryLeave(w)
-	}
-}
-
 // Behind reports whether the last step left work that is due.
-func (d *Directory) Behind() bool { return d.left || len(d.freed)+len(d.answers) > 0 }
-
-// urgentWrites limits the urgent writes in flight, because other writes wait behind them in the
-// log.
-type urgentWrites struct {
-	urgent     int      // number of urgent writes in flight
-	endingKeys int      // number of keys attached to their leases
-	crowd      []*Write // writes held back only by this limit, in order
-}
-
-// keysPerUrgent is the number of keys allowed per urgent write in flight. So Limits.Ending urgent
-// writes can be in flight only if the leases that they end have at most this many keys on average.
-const keysPerUrgent = 4
-
-// room reports whether a write can leave, given the urgent writes in flight. If an urgent write
-// cannot leave, it is added to crowd, unless it has been stuck. Commands that attach keys have
-// already overtaken a write that has been stuck, and must not do so again.
-func (d *Directory) room(w *Write) bool {
-	if !w.Urgent || d.urgentRoom() {
-		return true
-	}
-	if _, was := d.stuck.Get(w.number); was {
-		return true
-	}
-	d.crowd = append(d.crowd, w)
-	return false
-}
-
-// urgentRoom reports whether one more urgent write can leave.
-func (d *Directory) urgentRoom() bool {
-	return d.urgent+d.stuck.Len() < d.limits.Ending && d.endingKeys < d.limits.Ending*keysPerUrgent
-}
-
-// drainCrowd lets as many writes leave crowd as there is room for.
-func (d *Directory) drainCrowd() {
-	for len(d.crowd) > 0 && d.urgentRoom() {
-		w := d.crowd[0]
-		d.crowd[0] = nil
-		d.crowd = d.crowd[1:]
-		d.tryLeave(w)
-	}
+func (d *Directory) Behind() bool {
+	return d.left || len(d.writes.freed)+len(d.answers) > 0
 }

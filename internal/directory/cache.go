@@ -221,7 +221,7 @@ func (d *Directory) Fill(f Fill) bool {
 		return false
 	}
 	for _, r := range f.Ranges {
-		if r.Empty() || !c.within(r) || c.pending.Hits(r) || d.marks.Hits(r) {
+		if r.Empty() || !c.within(r) || c.pending.Hits(r) || d.writes.marks.Hits(r) {
 			return false
 		}
 	}
@@ -274,7 +274,7 @@ func (d *Directory) Ack(a Ack) {
 // has acknowledged everything. A renewal counts as soon as it is in the log. If the lease does not
 // exist, it has just been revoked, and nothing changes until the cache becomes an orphan.
 func (d *Directory) over(c *cache) bool {
-	if !c.orphan && d.leases[c.id].value().renewing > 0 {
+	if !c.orphan && d.writes.renewing(c.id) {
 		return false
 	}
 	expiry, ok := d.expiry(c)

@@ -2,9 +2,7 @@ package directory
 
 import (
 	"cmp"
-	"errors"
 	"iter"
-	"maps"
 	"math"
 	"slices"
 
@@ -13,9 +11,6 @@ import (
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
 )
-
-// errFull means that too many writes are waiting.
-var errFull = errors.New("directory: too many writes are waiting for caches")
 
 // State is the part of the replicated state that a Directory needs.
 type State interface {
@@ -70,11 +65,13 @@ type Directory struct {
 	state  State
 	limits Limits
 	now    lease.Instant
+	// work is the number of caches and keys that admissions have examined in this step. done is the
+	// work that processBacklog has done in this step.
+	work, done int
 
-	holds holds
+	holds  holds
+	writes waitingWrites
 	invalidations
-	backlog
-	waitingWrites
 	reports
 }
 
@@ -82,6 +79,8 @@ type Directory struct {
 // again or stop waiting.
 type invalidations struct {
 	unacked map[lease.Token]*cache
+	// answers lists the caches with unprocessed acknowledgments, in order of arrival.
+	answers []*cache
 	// gone contains the orphans whose caches are empty, until TakeStopped returns them.
 	gone btree.Map[lease.Token, *cache]
 	// renewable lists the leases for which Pending has become false.
@@ -100,7 +99,6 @@ type invalidations struct {
 type reports struct {
 	stats Stats
 	slows []Slow
-	waits []lease.TTL
 	// late contains the caches that are currently slow, ordered by when writes began to wait for
 	// them. lateChanged reports whether they have changed since the last call to Late.
 	late        schedule
@@ -109,11 +107,9 @@ type reports struct {
 
 // New returns an empty directory for a newly elected leader.
 func New(term uint64, s State, l Limits) *Directory {
+	l = l.withDefaults()
 	return &Directory{
-		term: term, state: s, limits: l.withDefaults(), holds: newHolds(),
-		waitingWrites: waitingWrites{
-			leases: make(map[lease.ID]*leaseWrites), waiting: make(map[*Write]struct{}),
-		},
+		term: term, state: s, limits: l, holds: newHolds(), writes: newWaitingWrites(l),
 		invalidations: invalidations{
 			unacked: make(map[lease.Token]*cache),
 			resends: newSchedule(), ends: newSchedule(), orphans: newSchedule(),
@@ -125,7 +121,7 @@ func New(term uint64, s State, l Limits) *Directory {
 // Advance moves the clock and releases the writes whose caches have expired.
 func (d *Directory) Advance(now lease.Instant) {
 	d.now = now
-	if len(d.waiting) > 0 {
+	if len(d.writes.waiting) > 0 {
 		for _, c := range d.ends.until(now, d.limits.Expired) {
 			switch {
 			case d.over(c):
@@ -150,7 +146,7 @@ func (d *Directory) Next() (at lease.Instant, ok bool) {
 		return d.now, true
 	}
 	at, ok = d.orphans.first()
-	if len(d.waiting) == 0 {
+	if len(d.writes.waiting) == 0 {
 		return at, ok
 	}
 	if end, some := d.ends.first(); some && end != never && (!ok || end < at) {
@@ -228,22 +224,13 @@ func (d *Directory) Settled(below uint64) { d.holds.fences.settle(below) }
 
 // Ready returns the writes that have become ready since the last call. They must be proposed in
 // this order.
-func (d *Directory) Ready() []*Write {
-	out := d.ready
-	d.ready = nil
-	for _, w := range out {
-		d.waited(w)
-	}
-	return out
-}
+func (d *Directory) Ready() []*Write { return d.writes.takeReady(d.now) }
 
 // HasReady reports whether Ready has anything to return.
-func (d *Directory) HasReady() bool { return len(d.ready) > 0 }
+func (d *Directory) HasReady() bool { return len(d.writes.ready) > 0 }
 
 // Waiting returns the waiting writes, in order of admission.
-func (d *Directory) Waiting() []*Write {
-	return sortedByNumber(slices.Collect(maps.Keys(d.waiting)))
-}
+func (d *Directory) Waiting() []*Write { return d.writes.list() }
 
 // acknowledged records that a cache has no more pending invalidations.
 func (d *Directory) acknowledged(c *cache) {
@@ -273,7 +260,7 @@ func (d *Directory) Holds(id lease.ID) bool { return d.holds.live[id] != nil }
 // Idle reports whether there is nothing that a write could wait for. If so, writes need not be
 // passed to Admit.
 func (d *Directory) Idle() bool {
-	return len(d.holds.caches)+len(d.waiting)+len(d.ready) == 0 && !d.Behind()
+	return len(d.holds.caches)+len(d.writes.waiting)+len(d.writes.ready) == 0 && !d.Behind()
 }
 
 func sortedByID(list []*cache) []*cache {

@@ -15,11 +15,6 @@ func (d *Directory) CheckInvariants() error {
 			return errors.New("a range has no holder")
 		}
 	}
-	for id, u := range d.leases {
-		if u.none() {
-			return fmt.Errorf("lease %d has an empty record", id)
-		}
-	}
 	total := 0
 	for token, c := range d.holds.caches {
 		if c.token != token {
@@ -33,7 +28,7 @@ func (d *Directory) CheckInvariants() error {
 	if total != d.holds.spans {
 		return fmt.Errorf("%d spans, but the count is %d", total, d.holds.spans)
 	}
-	return cmp.Or(d.checkCounts(), d.checkSending(), d.checkStuck(), d.checkLine(), d.checkWaiting())
+	return cmp.Or(d.checkCounts(), d.checkSending(), d.writes.checkInvariants())
 }
 
 // checkDrops checks the pending invalidations of a cache.
@@ -95,31 +90,6 @@ func (d *Directory) checkCache(c *cache) error {
 	return nil
 }
 
-// checkWaiting checks the writes that wait for caches.
-func (d *Directory) checkWaiting() error {
-	for w := range d.waiting {
-		if w.state != waiting || w.behind < 0 || w.blocked < 0 {
-			return fmt.Errorf("a waiting write: %+v", *w)
-		}
-		_, stuck := d.stuck.Get(w.number)
-		if w.behind+w.blocked == 0 && !stuck && !slices.Contains(d.crowd, w) {
-			return fmt.Errorf("a write waits for nothing: %+v", *w)
-		}
-		if n := len(w.marks); n > manyMarks && len(w.marked) != n {
-			return fmt.Errorf("%d of %d ranges are indexed", len(w.marked), n)
-		}
-		for i, r := range w.marks {
-			if slices.Contains(w.marks[:i], r) {
-				return errors.New("a range is pending twice because of one write")
-			}
-			if _, ok := d.marks.Get(r); !ok {
-				return errors.New("a range that a write touches is not pending")
-			}
-		}
-	}
-	return nil
-}
-
 func (d *Directory) isGone(c *cache) bool {
 	gone, _ := d.gone.Get(c.token)
 	return gone == c
@@ -168,13 +138,23 @@ func (d *Directory) checkSending() (err error) {
 	return err
 }
 
+// checkInvariants checks the writes and everything derived from them.
+func (q *waitingWrites) checkInvariants() error {
+	for id, u := range q.leases {
+		if u.none() {
+			return fmt.Errorf("lease %d has an empty record", id)
+		}
+	}
+	return cmp.Or(q.checkStuck(), q.checkLine(), q.checkWaiting())
+}
+
 // checkStuck checks the writes that wait for commands that attach keys: each must be found when the
 // last such command is settled. It also checks that no waiting attacher is overlooked.
-func (d *Directory) checkStuck() (err error) {
-	d.stuck.Scan(func(number uint64, w *Write) bool {
-		found := d.attachingAny > 0 && slices.Contains(d.stuckAny, w)
+func (q *waitingWrites) checkStuck() (err error) {
+	q.stuck.Scan(func(number uint64, w *Write) bool {
+		found := q.attachingAny > 0 && slices.Contains(q.stuckAny, w)
 		for _, id := range w.Ends {
-			u := d.leases[id].value()
+			u := q.leases[id].value()
 			found = found || u.attaching > 0 && slices.Contains(u.stuck, w)
 		}
 		if w.number != number || w.state != waiting || !found {
@@ -186,34 +166,59 @@ func (d *Directory) checkStuck() (err error) {
 }
 
 // checkLine checks the state that is derived from the waiting writes.
-func (d *Directory) checkLine() error {
-	for id, u := range d.leases {
+func (q *waitingWrites) checkLine() error {
+	for id, u := range q.leases {
 		if len(u.stuck) > 0 && u.attaching == 0 {
 			return fmt.Errorf("writes are stuck, but no command attaches keys to lease %d", id)
 		}
 	}
-	if len(d.stuckAny) > 0 && d.attachingAny == 0 {
+	if len(q.stuckAny) > 0 && q.attachingAny == 0 {
 		return errors.New("writes are stuck, but no command attaches keys to any lease")
 	}
-	if len(d.crowd) > 0 && d.urgentRoom() {
+	if len(q.crowd) > 0 && q.urgentRoom() {
 		return errors.New("urgent writes are waiting although there is room")
 	}
-	first, _, any := d.stuck.Min()
-	if len(d.attachers) > 0 && (!any || d.attachers[0].number < first) {
+	first, _, any := q.stuck.Min()
+	if len(q.attachers) > 0 && (!any || q.attachers[0].number < first) {
 		return errors.New("a write waits for another write that is no longer stuck")
 	}
-	if d.urgent < 0 {
-		return fmt.Errorf("%d urgent writes are in flight", d.urgent)
+	if q.urgent < 0 {
+		return fmt.Errorf("%d urgent writes are in flight", q.urgent)
 	}
-	tails := slices.Collect(d.tails.All())
+	tails := slices.Collect(q.tails.All())
 	for _, w := range tails {
 		if w.state != waiting {
 			return errors.New("later writes would wait for a write that has left the queue")
 		}
 	}
-	if d.links < 0 || len(d.waiting) == 0 && (d.links != 0 || len(tails) != 0) {
-		return fmt.Errorf("%d links and %d tails, but %d waiting writes", d.links, len(tails),
-			len(d.waiting))
+	if q.links < 0 || len(q.waiting) == 0 && (q.links != 0 || len(tails) != 0) {
+		return fmt.Errorf("%d links and %d tails, but %d waiting writes", q.links, len(tails),
+			len(q.waiting))
+	}
+	return nil
+}
+
+// checkWaiting checks the writes that wait for caches.
+func (q *waitingWrites) checkWaiting() error {
+	for w := range q.waiting {
+		if w.state != waiting || w.behind < 0 || w.blocked < 0 {
+			return fmt.Errorf("a waiting write: %+v", *w)
+		}
+		_, stuck := q.stuck.Get(w.number)
+		if w.behind+w.blocked == 0 && !stuck && !slices.Contains(q.crowd, w) {
+			return fmt.Errorf("a write waits for nothing: %+v", *w)
+		}
+		if n := len(w.marks); n > manyMarks && len(w.marked) != n {
+			return fmt.Errorf("%d of %d ranges are indexed", len(w.marked), n)
+		}
+		for i, r := range w.marks {
+			if slices.Contains(w.marks[:i], r) {
+				return errors.New("a range is pending twice because of one write")
+			}
+			if _, ok := q.marks.Get(r); !ok {
+				return errors.New("a range that a write touches is not pending")
+			}
+		}
 	}
 	return nil
 }

@@ -118,8 +118,8 @@ func TestStuckWriteNotRechecked(t *testing.T) {
 			d.Finish(w)
 			mustBeSound(d)
 		}
-		if len(d.leases) > 0 {
-			t.Errorf("something is under way of %d leases", len(d.leases))
+		if len(d.writes.leases) > 0 {
+			t.Errorf("something is under way of %d leases", len(d.writes.leases))
 		}
 	}
 }
@@ -174,8 +174,8 @@ func TestManyLinks(t *testing.T) {
 		case errors.Is(err, errFull):
 			refused++
 		}
-		if d.links > most {
-			t.Fatalf("%d links", d.links)
+		if d.writes.links > most {
+			t.Fatalf("%d links", d.writes.links)
 		}
 	}
 	if refused == 0 || waits == 0 {
@@ -352,7 +352,7 @@ func TestUrgentLimit(t *testing.T) {
 	for _, w := range list[n-most:] {
 		d.Finish(w)
 	}
-	if d.HasReady() || len(d.Waiting()) > 0 || len(d.crowd) > 0 {
+	if d.HasReady() || len(d.Waiting()) > 0 || len(d.writes.crowd) > 0 {
 		t.Error("some are left")
 	}
 }
@@ -380,8 +380,8 @@ func TestUrgentHaveFewKeys(t *testing.T) {
 			d.Finish(inFlight[0])
 			inFlight = inFlight[1:]
 		}
-		if d.endingKeys != 0 {
-			t.Errorf("%d keys each: at the end %d are under way", c.keys, d.endingKeys)
+		if d.writes.endingKeys != 0 {
+			t.Errorf("%d keys each: at the end %d are under way", c.keys, d.writes.endingKeys)
 		}
 	}
 }

@@ -26,7 +26,7 @@ type Stats struct {
 func (d *Directory) Stats() Stats {
 	s := d.stats
 	s.Caches, s.Wide, s.Open, s.Spans = len(d.holds.caches), d.holds.wide, d.holds.open, d.holds.spans
-	s.Unacknowledged, s.Waiting = len(d.unacked), len(d.waiting)
+	s.Unacknowledged, s.Waiting, s.Waited = len(d.unacked), len(d.writes.waiting), d.writes.count
 	return s
 }
 
@@ -95,22 +95,5 @@ func (d *Directory) TakeSlow() []Slow {
 	return out
 }
 
-// waited records how long a write has waited.
-func (d *Directory) waited(w *Write) {
-	d.stats.Waited++
-	d.waits = append(d.waits, w.Waited())
-}
-
-// Waited returns how long a write waited before Ready returned it.
-func (w *Write) Waited() lease.TTL { return lease.TTL(w.of.now - w.since) }
-
-// Drops returns how many ranges a write has waited for caches to drop, and the lease of the last
-// cache that it waited for, or 0. A range counts once for each cache that may have had it.
-func (w *Write) Drops() (count int, last lease.ID) { return w.drops, w.last }
-
 // TakeWaits returns the wait times of the writes that Ready has returned since the last call.
-func (d *Directory) TakeWaits() []lease.TTL {
-	out := d.waits
-	d.waits = nil
-	return out
-}
+func (d *Directory) TakeWaits() []lease.TTL { return d.writes.takeWaits() }

@@ -11,8 +11,8 @@ import (
 
 // gate delays commands that change cached data. A command waits until the caches have dropped the
 // data or their leases have passed their expiry (C1). All commands at a leader pass through the
-// gate, whatever their origin. Directory.Admit (directory/write.go) decides which commands wait.
-// The gate connects the directory with the log.
+// gate, whatever their origin. Directory.Admit (directory/admission.go) decides which commands
+// wait. The gate connects the directory with the log.
 //
 // While no lease holds ranges, the gate costs each command only one comparison.
 type gate struct {

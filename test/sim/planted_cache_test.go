@@ -1,11 +1,11 @@
 package sim
 
 const (
-	dirCacheGo = "internal/directory/cache.go"
-	dirWriteGo = "internal/directory/write.go"
-	gateGo     = "internal/replica/gate.go"
-	effectsGo  = "internal/replica/effects.go"
-	copiesGo   = "internal/copies/set.go"
+	dirCacheGo  = "internal/directory/cache.go"
+	admissionGo = "internal/directory/admission.go"
+	gateGo      = "internal/replica/gate.go"
+	effectsGo   = "internal/replica/effects.go"
+	copiesGo    = "internal/copies/set.go"
 )
 
 // plantedCaches lists faults in caches, both on the leader and in the cache itself. The tests of
@@ -13,13 +13,13 @@ const (
 // hold that begins while a command is in flight, and a cache's report that arrives late.
 var plantedCaches = []planted{
 	{"a write does not wait for one cache", "C1", []edit{
-		{dirWriteGo, "\tif d.over(c) {\n\t\treturn\n", "\tif d.over(c) || c.id%2 == 0 {\n\t\treturn\n"},
+		{admissionGo, "\tif d.over(c) {\n\t\treturn\n", "\tif d.over(c) || c.id%2 == 0 {\n\t\treturn\n"},
 	}},
 	{"a write waits for one cache of several", "C1", []edit{
 		{
-			dirWriteGo, "\tx.writes = append(x.writes, w)\n\tc.waiting++\n\tw.blocked++\n",
+			admissionGo, "\tx.writes = append(x.writes, w)\n\tc.waiting++\n\tw.block()\n",
 			"\tif w.blocked == 0 {\n\t\tx.writes = append(x.writes, w)\n\t\tc.waiting++\n" +
-				"\t\tw.blocked++\n\t}\n",
+				"\t\tw.block()\n\t}\n",
 		},
 	}},
 	{"acknowledgement before drop", "C1", []edit{
@@ -47,7 +47,7 @@ var plantedCaches = []planted{
 			"\tif h.Grace == 0 {\n\t\th.Grace = 5 * h.TTL\n\t}\n"},
 	}},
 	{"a read is cached while a write is pending", "C1", []edit{
-		{dirCacheGo, " || d.marks.Hits(r)", ""},
+		{dirCacheGo, " || d.writes.marks.Hits(r)", ""},
 	}},
 	{"what is being read outlives an invalidation", "C1", []edit{
 		{copiesGo, "f.spoiled = f.spoiled || slices.ContainsFunc(list, f.span.Overlaps)", "_ = f"},
