@@ -103,9 +103,8 @@ func (d *Directory) block(w *Write) {
 		d.blockBy(w, r)
 	}
 	for _, id := range w.Renews {
-		if c := d.holds.live[id]; c != nil && len(c.drops) > 0 {
-			c.renewers = append(c.renewers, w)
-			w.block()
+		if c := d.holds.live[id]; c != nil {
+			d.pending.waitForAll(w, c)
 		}
 	}
 }
@@ -123,16 +122,20 @@ func (d *Directory) blockBy(w *Write, r keyrange.Range) {
 	}
 }
 
+// dropWork is the cost of adding a drop, relative to the cost of examining a cache.
+const dropWork = 32
+
 // await makes a write wait until a cache has dropped a range. It does not wait for a cache that has
 // expired.
 func (d *Directory) await(w *Write, c *cache, r keyrange.Range) {
-	x := d.drop(c, r)
+	x, added := d.pending.drop(c, r, d.now)
+	if added {
+		d.work += dropWork
+	}
 	if d.over(c) {
 		return
 	}
-	x.writes = append(x.writes, w)
-	c.waiting++
-	w.block()
+	d.pending.wait(w, c, x)
 	if c.waiting == 1 {
 		d.expect(c)
 	}

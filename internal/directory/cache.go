@@ -7,28 +7,12 @@ import (
 	"leasehold.dev/lease"
 )
 
-// cache is the record of one lease that holds ranges.
-//
-// Invariants: pending contains the drops, by range. A drop has a number if and only if it has been
-// sent. Drops without a number come last.
+// cache is the record of one lease that holds ranges. Only holds changes the embedded hold, and
+// only invalidations changes the embedded delivery.
 type cache struct {
 	hold
-	// routes lists the members through which the cache has sent messages, most recent first.
-	routes []uint64
-	filled Origin // origin of the last Fill or Open
-
-	drops   []*drop
-	bytes   int  // total bytes of the keys of drops, unless joined is set
-	joined  bool // drops have been replaced by drops for all held ranges
-	pending keyrange.Tree[*drop]
-	waiting int // number of writes that wait for drops
 	delivery
-	// renewers are commands that renew the lease and wait until nothing is pending.
-	renewers []*Write
-	orphanState
-	// endsAt is the instant at which the cache is due in Directory.ends, or 0 if it is not listed
-	// there.
-	endsAt lease.Instant
+	filled Origin // origin of the last Fill or Open
 }
 
 // hold describes what a cache may contain.
@@ -45,6 +29,7 @@ type hold struct {
 	// fence is the number of the last command that must be settled before the cache may be filled.
 	// See fences.
 	untracked, fence uint64
+	orphanState
 }
 
 // orphanState is the state of an orphan: see Directory.Orphan.
@@ -54,48 +39,9 @@ type orphanState struct {
 	until  lease.Instant // when it expires
 	// stopped means that the orphan's cache is empty and remains empty.
 	stopped bool
-	// overAt is the instant at which the cache is due in Directory.orphans, or 0 if it is not
-	// listed there.
+	// overAt is the instant at which the cache is due in holds.orphans, or 0 if it is not listed
+	// there.
 	overAt lease.Instant
-}
-
-// delivery tracks the invalidations sent to a cache.
-type delivery struct {
-	seq uint64
-	// answered is the number of the last acknowledged invalidation.
-	answered uint64
-	sent     lease.Instant // when the last invalidation was sent
-	pause    lease.TTL     // delay until the next one; 0 means none
-	unsent   bool          // the cache is in Directory.unsent
-	// resendAt and lateSince are the instants under which Directory.resends and Directory.late list
-	// the cache, or 0.
-	resendAt, lateSince lease.Instant
-}
-
-// drop is a range that a cache must drop, and whose invalidation it has not acknowledged. The
-// invalidation may not have been sent yet.
-type drop struct {
-	what   keyrange.Range
-	seq    uint64 // number of the first invalidation that contained it, or 0
-	since  lease.Instant
-	writes []*Write // writes that wait for the acknowledgment
-}
-
-// routesKept is the maximum number of members through which an unacknowledged invalidation is
-// resent.
-const routesKept = 3
-
-// addRoute records that a message from a cache came through a member.
-func (d *Directory) addRoute(c *cache, member uint64) {
-	if len(c.routes) > 0 && c.routes[0] == member {
-		return
-	}
-	if len(c.routes) == 0 {
-		d.send(c)
-	}
-	c.routes = slices.DeleteFunc(c.routes, func(m uint64) bool { return m == member })
-	c.routes = slices.Insert(c.routes, 0, member)
-	c.routes = c.routes[:min(len(c.routes), routesKept)]
 }
 
 // within reports whether the lease of the cache holds all of r.
@@ -105,59 +51,6 @@ func (c *cache) within(r keyrange.Range) bool {
 
 // may reports whether the cache may have a key in r. r must overlap what its lease holds.
 func (c *cache) may(r keyrange.Range) bool { return c.wide || c.has.overlaps(r) }
-
-// dropWork is the cost of adding a drop, relative to the cost of examining a cache.
-const dropWork = 32
-
-// drop returns the drop for r, adding it if necessary. If r has been sent but not acknowledged, it
-// need not be sent again: its keys have been pending, so they cannot have been cached since.
-func (d *Directory) drop(c *cache, r keyrange.Range) *drop {
-	if c.joined {
-		return c.drops[0]
-	}
-	if x, ok := c.pending.Get(r); ok {
-		return x
-	}
-	d.work += dropWork
-	x := &drop{what: r, since: d.now}
-	c.drops = append(c.drops, x)
-	c.bytes += bytesOf(r)
-	c.pending.Put(r, x)
-	d.unacked[c.token] = c
-	d.send(c)
-	if len(c.drops) > d.limits.Drops || c.bytes > d.limits.DropBytes {
-		c.join(d.now)
-		return c.drops[0]
-	}
-	return x
-}
-
-func bytesOf(r keyrange.Range) int { return len(r.Key) + len(r.End) }
-
-// join replaces all drops with drops for all held ranges.
-func (c *cache) join(now lease.Instant) {
-	var writes []*Write
-	for _, x := range c.drops {
-		now = min(now, x.since)
-		writes = append(writes, x.writes...)
-	}
-	c.clearDrops()
-	c.joined = true
-	for _, h := range c.ranges {
-		if _, twice := c.pending.Get(h); twice {
-			continue
-		}
-		x := &drop{what: h, since: now}
-		c.drops = append(c.drops, x)
-		c.pending.Put(h, x)
-	}
-	c.drops[0].writes = writes
-}
-
-// clearDrops removes all drops.
-func (c *cache) clearDrops() {
-	c.drops, c.joined, c.bytes, c.pending = nil, false, 0, keyrange.Tree[*drop]{}
-}
 
 // Opening is a cache's report of its contents.
 type Opening struct {
@@ -188,9 +81,8 @@ func (d *Directory) Open(o Opening) bool {
 		return false
 	}
 	d.holds.setOpen(c, true)
-	d.addRoute(c, o.From.Member)
-	c.pause = 0 // send what is pending immediately
-	d.send(c)
+	d.pending.addRoute(c, o.From.Member)
+	d.pending.sendNow(c)
 	c.filled = o.From
 	d.holds.gain(c, o.Has)
 	if c.has.len() > d.limits.Spans {
@@ -214,7 +106,7 @@ func (d *Directory) Fill(f Fill) bool {
 	if c == nil {
 		return false
 	}
-	d.addRoute(c, f.From.Member)
+	d.pending.addRoute(c, f.From.Member)
 	_, leased := d.expiry(c)
 	if !leased || c.orphan || !c.open || !d.holds.fences.passed(c) || d.over(c) ||
 		!d.holds.fits(c, len(f.Ranges), &d.limits) {
@@ -249,9 +141,9 @@ func (d *Directory) Ack(a Ack) {
 	if c == nil {
 		return
 	}
-	d.addRoute(c, a.From.Member)
+	d.pending.addRoute(c, a.From.Member)
 	if a.Term == d.term {
-		d.acked(c, a.Seq)
+		d.pending.acked(c, a.Seq, d.now)
 		defer d.processBacklog()
 	}
 	if a.Open != d.term {
@@ -279,91 +171,4 @@ func (d *Directory) over(c *cache) bool {
 	}
 	expiry, ok := d.expiry(c)
 	return ok && expiry <= d.now
-}
-
-// Invalidation is a message to a cache with the ranges that it must drop.
-type Invalidation struct {
-	ID    lease.ID
-	Token lease.Token
-	Seq   uint64
-	// Drop lists everything that is pending, so lost invalidations do not matter.
-	Drop []keyrange.Range
-	// Members lists the members through which to send the message.
-	Members []uint64
-}
-
-const (
-	// windowMost is how many pending ranges each invalidation can repeat while more are being
-	// added. Beyond that, the next invalidation waits until the previous one is acknowledged.
-	windowMost = 64
-	// resendFirst and resendLast bound the delay, in milliseconds, before an unacknowledged
-	// invalidation is resent. The delay doubles each time.
-	resendFirst lease.TTL = 200
-	resendLast  lease.TTL = 2000
-)
-
-// send adds a cache to unsent if it has pending drops.
-func (d *Directory) send(c *cache) {
-	if len(c.drops) > 0 && !c.unsent {
-		c.unsent = true
-		d.unsent = append(d.unsent, c)
-	}
-}
-
-// Invalidations returns the invalidations to send now, ordered by token.
-func (d *Directory) Invalidations() []Invalidation {
-	var out []Invalidation
-	for _, c := range slices.Compact(sortedByID(d.dueNow())) {
-		members := c.routes[:1]
-		if c.pause != 0 && lease.TTL(d.now-c.sent) >= c.pause {
-			members = c.routes // the previous one was not acknowledged
-		}
-		c.seq++
-		c.sent, c.pause = d.now, min(max(2*c.pause, resendFirst), resendLast)
-		d.resends.put(c, &c.resendAt, c.sent+lease.Instant(c.pause))
-		n := Invalidation{ID: c.id, Token: c.token, Seq: c.seq, Members: slices.Clone(members)}
-		for _, x := range c.drops {
-			if x.seq == 0 {
-				x.seq = c.seq
-			}
-			n.Drop = append(n.Drop, x.what)
-		}
-		d.stats.Sent++
-		out = append(out, n)
-	}
-	return out
-}
-
-// dueNow returns the caches that get an invalidation now, within the limits of a step. The caches
-// in unsent come first, in the order in which something became pending for them. Those that have
-// not acknowledged for a long time come after them.
-func (d *Directory) dueNow() (due []*cache) {
-	ranges, n := 0, 0
-	for ; n < len(d.unsent) && ranges < d.limits.Invalidated; n++ {
-		c := d.unsent[n]
-		if c.unsent = false; d.unacked[c.token] == c && d.due(c) {
-			due = append(due, c)
-			ranges += len(c.drops)
-		}
-	}
-	d.unsent = d.unsent[n:]
-	if d.left = len(d.unsent) > 0; !d.left {
-		d.unsent = nil
-	}
-	for _, c := range d.resends.until(d.now, d.limits.Invalidated-ranges) {
-		if ranges < d.limits.Invalidated {
-			due = append(due, c)
-			ranges += len(c.drops)
-		}
-	}
-	return due
-}
-
-// due reports whether a cache in unsent gets an invalidation now: if it has a drop that has not
-// been sent, or if its pause is over.
-func (d *Directory) due(c *cache) bool {
-	if len(c.routes) == 0 {
-		return false // there is no route to the cache until it opens again
-	}
-	return c.drops[0].seq == 0 || lease.TTL(d.now-c.sent) >= c.pause || len(c.drops) <= windowMost
 }

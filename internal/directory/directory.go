@@ -6,8 +6,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/tidwall/btree"
-
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
 )
@@ -69,52 +67,17 @@ type Directory struct {
 	// work that processBacklog has done in this step.
 	work, done int
 
-	holds  holds
-	writes waitingWrites
-	invalidations
-	reports
-}
-
-// invalidations tracks the ranges that caches have not acknowledged dropping, and when to send them
-// again or stop waiting.
-type invalidations struct {
-	unacked map[lease.Token]*cache
-	// answers lists the caches with unprocessed acknowledgments, in order of arrival.
-	answers []*cache
-	// gone contains the orphans whose caches are empty, until TakeStopped returns them.
-	gone btree.Map[lease.Token, *cache]
-	// renewable lists the leases for which Pending has become false.
-	renewable []lease.ID
-	// unsent lists the caches that may need an invalidation immediately. resends schedules the
-	// caches that have not acknowledged the last one.
-	unsent  []*cache
-	left    bool // the last step hit its limit before it got through unsent
-	resends schedule
-	// ends schedules the caches that writes wait for. Each is scheduled no later than when it
-	// expires or becomes slow. orphans schedules the expiry of orphans.
-	ends, orphans schedule
-}
-
-// reports contains statistics and lists of slow caches.
-type reports struct {
-	stats Stats
-	slows []Slow
-	// late contains the caches that are currently slow, ordered by when writes began to wait for
-	// them. lateChanged reports whether they have changed since the last call to Late.
-	late        schedule
-	lateChanged bool
+	holds   holds
+	pending invalidations
+	writes  waitingWrites
 }
 
 // New returns an empty directory for a newly elected leader.
 func New(term uint64, s State, l Limits) *Directory {
 	l = l.withDefaults()
 	return &Directory{
-		term: term, state: s, limits: l, holds: newHolds(), writes: newWaitingWrites(l),
-		invalidations: invalidations{
-			unacked: make(map[lease.Token]*cache),
-			resends: newSchedule(), ends: newSchedule(), orphans: newSchedule(),
-		},
-		reports: reports{late: newSchedule()},
+		term: term, state: s, limits: l,
+		holds: newHolds(), pending: newInvalidations(l), writes: newWaitingWrites(l),
 	}
 }
 
@@ -122,19 +85,18 @@ func New(term uint64, s State, l Limits) *Directory {
 func (d *Directory) Advance(now lease.Instant) {
 	d.now = now
 	if len(d.writes.waiting) > 0 {
-		for _, c := range d.ends.until(now, d.limits.Expired) {
+		for _, c := range d.pending.ends.until(now, d.limits.Expired) {
 			switch {
 			case d.over(c):
-				d.stats.Outlived++
-				d.slow(c)
+				d.pending.outlived(c, now)
 				d.free(c, c.drops)
-			case d.lateAt(c) <= now:
-				d.setLate(c, true)
+			case d.pending.lateAt(c) <= now:
+				d.pending.setLate(c, true)
 			}
 			d.expect(c)
 		}
 	}
-	for _, c := range d.orphans.until(now, d.limits.Expired) {
+	for _, c := range d.holds.orphans.until(now, d.limits.Expired) {
 		d.stopped(c)
 	}
 	d.processBacklog()
@@ -145,11 +107,11 @@ func (d *Directory) Next() (at lease.Instant, ok bool) {
 	if d.Behind() {
 		return d.now, true
 	}
-	at, ok = d.orphans.first()
+	at, ok = d.holds.orphans.first()
 	if len(d.writes.waiting) == 0 {
 		return at, ok
 	}
-	if end, some := d.ends.first(); some && end != never && (!ok || end < at) {
+	if end, some := d.pending.ends.first(); some && end != never && (!ok || end < at) {
 		return end, true
 	}
 	return at, ok
@@ -157,7 +119,7 @@ func (d *Directory) Next() (at lease.Instant, ok bool) {
 
 // Recheck must be called when the expiry of leases may have changed.
 func (d *Directory) Recheck() {
-	for _, c := range d.unacked {
+	for _, c := range d.pending.unacked {
 		d.expect(c)
 	}
 }
@@ -168,9 +130,9 @@ func (d *Directory) expect(c *cache) {
 	if c.waiting > 0 {
 		expiry, _ := d.expiry(c)
 		// Wait at least one instant, because a renewal in the log can keep an expired cache in use.
-		at = max(min(expiry, d.lateAt(c)), d.now+1)
+		at = max(min(expiry, d.pending.lateAt(c)), d.now+1)
 	}
-	d.ends.put(c, &c.endsAt, at)
+	d.pending.expect(c, at)
 }
 
 // expiry returns the instant from which a cache is guaranteed to be empty.
@@ -198,22 +160,15 @@ func (d *Directory) Release(token lease.Token) {
 	if c == nil {
 		return
 	}
-	d.gone.Delete(token)
 	d.holds.remove(c)
 	d.unblockRenewers(c)
-	d.acknowledged(c)
-	d.free(c, c.drops)
+	d.free(c, d.pending.cancel(c))
 	d.expect(c)
-	d.orphans.put(c, &c.overAt, 0)
 	d.processBacklog()
 }
 
 // unblockRenewers releases the commands that renew the lease of a cache.
-func (d *Directory) unblockRenewers(c *cache) {
-	renewers := c.renewers
-	c.renewers = nil
-	d.unblock(c.id, renewers)
-}
+func (d *Directory) unblockRenewers(c *cache) { d.unblock(c.id, c.takeRenewers()) }
 
 // Admitted counts a proposed command, whether or not it was passed to Admit. Commands are numbered
 // from 1.
@@ -232,20 +187,12 @@ func (d *Directory) HasReady() bool { return len(d.writes.ready) > 0 }
 // Waiting returns the waiting writes, in order of admission.
 func (d *Directory) Waiting() []*Write { return d.writes.list() }
 
-// acknowledged records that a cache has no more pending invalidations.
-func (d *Directory) acknowledged(c *cache) {
-	delete(d.unacked, c.token)
-	d.resends.put(c, &c.resendAt, 0)
-	d.renewable = append(d.renewable, c.id)
-}
-
 // TakeAcknowledged returns the leases for which Pending has become false since the last call. It
 // can return a lease more than once.
-func (d *Directory) TakeAcknowledged() []lease.ID {
-	out := d.renewable
-	d.renewable = nil
-	return out
-}
+func (d *Directory) TakeAcknowledged() []lease.ID { return d.pending.takeRenewable() }
+
+// Invalidations returns the invalidations to send now, ordered by token.
+func (d *Directory) Invalidations() []Invalidation { return d.pending.takeDue(d.now) }
 
 // Pending reports whether the cache of a lease has unacknowledged invalidations. If so, the lease
 // must not be renewed.

@@ -19,6 +19,10 @@ type holds struct {
 	held              keyrange.Tree[*holders]
 	spans, wide, open int
 	fences            fences
+	// orphans schedules the expiry of orphans. gone contains the orphans whose caches are empty,
+	// until TakeStopped returns them.
+	orphans schedule
+	gone    btree.Map[lease.Token, *cache]
 }
 
 // holders maps tokens to the caches that hold a range.
@@ -27,7 +31,7 @@ type holders = btree.Map[lease.Token, *cache]
 func newHolds() holds {
 	return holds{
 		caches: make(map[lease.Token]*cache), live: make(map[lease.ID]*cache),
-		fences: fences{settled: 1},
+		fences: fences{settled: 1}, orphans: newSchedule(),
 	}
 }
 
@@ -52,6 +56,8 @@ func (h *holds) add(c *cache, wide bool) {
 // remove removes a cache.
 func (h *holds) remove(c *cache) {
 	delete(h.caches, c.token)
+	h.gone.Delete(c.token)
+	h.orphans.put(c, &c.overAt, 0)
 	h.unlink(c)
 	h.setWide(c, false)
 	h.setOpen(c, false)

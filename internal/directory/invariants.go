@@ -4,35 +4,90 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
 )
 
 // CheckInvariants compares all derived state with its source and returns the first inconsistency.
 // It is slow: use it only in tests and the simulator.
 func (d *Directory) CheckInvariants() error {
-	for list := range d.holds.held.All() {
+	for _, c := range d.holds.caches {
+		if n := len(c.drops); n > 0 && (c.stopped || c.orphan && !c.joined) {
+			return fmt.Errorf("%d ranges are pending for cache %d: %+v", n, c.token, c.orphanState)
+		}
+	}
+	return cmp.Or(
+		d.holds.checkInvariants(),
+		d.pending.checkInvariants(maps.Values(d.holds.caches)),
+		d.writes.checkInvariants(),
+	)
+}
+
+// checkInvariants checks the caches and everything derived from them.
+func (h *holds) checkInvariants() error {
+	for list := range h.held.All() {
 		if list.Len() == 0 {
 			return errors.New("a range has no holder")
 		}
 	}
-	total := 0
-	for token, c := range d.holds.caches {
+	spans, wide, open := 0, 0, 0
+	for token, c := range h.caches {
 		if c.token != token {
 			return fmt.Errorf("cache %d is stored under token %d", c.token, token)
 		}
-		if err := cmp.Or(c.has.checkInvariants(), d.checkDrops(c), d.checkCache(c)); err != nil {
+		if err := cmp.Or(c.has.checkInvariants(), h.checkCache(c)); err != nil {
 			return err
 		}
-		total += c.has.len()
+		spans += c.has.len()
+		if c.wide {
+			wide++
+		}
+		if c.open {
+			open++
+		}
 	}
-	if total != d.holds.spans {
-		return fmt.Errorf("%d spans, but the count is %d", total, d.holds.spans)
+	if h.spans != spans || h.wide != wide || h.open != open {
+		return fmt.Errorf("%d spans, %d caches are wide and %d are open, but the counts are %d, %d and %d",
+			spans, wide, open, h.spans, h.wide, h.open)
 	}
-	return cmp.Or(d.checkCounts(), d.checkSending(), d.writes.checkInvariants())
+	return nil
+}
+
+// checkCache checks what is recorded for a cache, and whether it is found.
+func (h *holds) checkCache(c *cache) error {
+	gone, _ := h.gone.Get(c.token)
+	if c.orphan == (h.live[c.id] == c) || !c.stopped && gone == c ||
+		(c.orphan && !c.stopped) != (c.overAt != 0) ||
+		c.stopped && (!c.orphan || c.wide || c.has.len() > 0) {
+		return fmt.Errorf("cache %d has an inconsistent orphan state: %+v", c.token, c.orphanState)
+	}
+	for _, r := range c.ranges {
+		list, ok := h.held.Get(r)
+		if !ok {
+			return errors.New("a hold is missing from the index")
+		}
+		if got, _ := list.Get(c.token); got != c {
+			return errors.New("a holder is missing from the index")
+		}
+	}
+	return nil
+}
+
+// checkInvariants checks the pending invalidations of all caches.
+func (v *invalidations) checkInvariants(caches iter.Seq[*cache]) error {
+	known := make(map[*cache]bool)
+	for c := range caches {
+		known[c] = true
+		if err := cmp.Or(v.checkDrops(c), v.checkSchedules(c)); err != nil {
+			return err
+		}
+	}
+	return v.checkSending(known)
 }
 
 // checkDrops checks the pending invalidations of a cache.
-func (d *Directory) checkDrops(c *cache) error {
+func (v *invalidations) checkDrops(c *cache) error {
 	writes, bytes, fresh := 0, 0, false
 	for _, x := range c.drops {
 		writes += len(x.writes)
@@ -49,88 +104,52 @@ func (d *Directory) checkDrops(c *cache) error {
 	}
 	pending := len(slices.Collect(c.pending.All()))
 	if pending != len(c.drops) || c.waiting != writes ||
-		(len(c.drops) > 0) != (d.unacked[c.token] == c) {
+		(len(c.drops) > 0) != (v.unacked[c.token] == c) {
 		return fmt.Errorf("cache %d: %d pending ranges, %d drops, %d waiting writes, want %d",
 			c.token, pending, len(c.drops), c.waiting, writes)
 	}
 	return nil
 }
 
-// checkCache checks the state of a cache and its holds.
-func (d *Directory) checkCache(c *cache) error {
+// checkSchedules checks that a cache is scheduled if it needs attention.
+func (v *invalidations) checkSchedules(c *cache) error {
 	if (c.waiting > 0) != (c.endsAt != 0) || c.lateSince != 0 && c.waiting == 0 {
 		return fmt.Errorf("cache %d: %d waiting writes, checked at %d, late: %v", c.token,
 			c.waiting, c.endsAt, c.lateSince != 0)
 	}
-	if c.orphan == (d.holds.live[c.id] == c) || !c.stopped && d.isGone(c) ||
-		(c.orphan && !c.stopped) != (c.overAt != 0) ||
-		c.stopped && (!c.orphan || c.wide || c.has.len()+len(c.drops) > 0) {
-		return fmt.Errorf("cache %d has an inconsistent orphan state: %+v", c.token, c.orphanState)
-	}
-	if n := len(c.drops); c.orphan && n > 0 && !c.joined ||
-		c.joined && c.drops[0].seq != c.drops[n-1].seq {
+	if n := len(c.drops); c.joined && c.drops[0].seq != c.drops[n-1].seq {
 		return fmt.Errorf("cache %d is not invalidated by a single message for the whole cache", c.token)
 	}
 	if len(c.drops) > 0 && len(c.routes) > 0 && !c.unsent && c.resendAt == 0 {
 		return fmt.Errorf("cache %d has %d pending drops, and no invalidation is scheduled", c.token,
 			len(c.drops))
 	}
-	for _, h := range c.ranges {
-		list, ok := d.holds.held.Get(h)
-		if !ok {
-			return errors.New("a hold is missing from the index")
-		}
-		if _, pending := c.pending.Get(h); c.joined && !pending {
+	for _, r := range c.ranges {
+		if _, pending := c.pending.Get(r); c.joined && !pending {
 			return errors.New("everything must be dropped, but something may be cached")
 		}
-		if got, _ := list.Get(c.token); got != c {
-			return errors.New("a holder is missing from the index")
-		}
-	}
-	return nil
-}
-
-func (d *Directory) isGone(c *cache) bool {
-	gone, _ := d.gone.Get(c.token)
-	return gone == c
-}
-
-// checkCounts compares the counts with the counts computed from all caches.
-func (d *Directory) checkCounts() error {
-	wide, open := 0, 0
-	for _, c := range d.holds.caches {
-		if c.wide {
-			wide++
-		}
-		if c.open {
-			open++
-		}
-	}
-	if d.holds.wide != wide || d.holds.open != open {
-		return fmt.Errorf("%d caches are wide and %d are open, but the counts are %d and %d",
-			wide, open, d.holds.wide, d.holds.open)
 	}
 	return nil
 }
 
 // checkSending checks that no cache is scheduled twice for an invalidation, and that an
 // invalidation is scheduled to be resent only if something is pending.
-func (d *Directory) checkSending() (err error) {
-	d.late.entries.Scan(func(e scheduled) bool {
-		if d.holds.caches[e.c.token] != e.c || e.at != e.c.lateSince || e.at != e.c.drops[0].since+1 {
+func (v *invalidations) checkSending(known map[*cache]bool) (err error) {
+	v.late.entries.Scan(func(e scheduled) bool {
+		if !known[e.c] || e.at != e.c.lateSince || e.at != e.c.drops[0].since+1 {
 			err = errors.New("a slow cache no longer exists, or became slow at a different time")
 		}
 		return err == nil
 	})
 	named := make(map[*cache]bool)
-	for _, c := range d.unsent {
+	for _, c := range v.unsent {
 		if named[c] {
 			return fmt.Errorf("cache %d is scheduled twice", c.token)
 		}
 		named[c] = true
 	}
-	d.resends.entries.Scan(func(e scheduled) bool {
-		if d.unacked[e.c.token] != e.c || len(e.c.routes) == 0 {
+	v.resends.entries.Scan(func(e scheduled) bool {
+		if v.unacked[e.c.token] != e.c || len(e.c.routes) == 0 {
 			err = fmt.Errorf("cache %d is scheduled again, with nothing pending", e.c.token)
 		}
 		return err == nil

@@ -36,11 +36,9 @@ func (d *Directory) Orphan(o Orphan, wide bool) {
 	c.orphan, c.ttl, c.until = true, o.TTL, o.Until
 	d.holds.unlink(c)
 	d.unblockRenewers(c)
-	d.orphans.put(c, &c.overAt, c.until)
-	if d.look(c); !c.stopped && !c.joined {
-		d.unacked[c.token] = c
-		c.join(d.now)
-		d.send(c)
+	d.holds.orphans.put(c, &c.overAt, c.until)
+	if d.look(c); !c.stopped {
+		d.pending.dropAll(c, d.now)
 	}
 	d.expect(c)
 	d.processBacklog()
@@ -52,7 +50,7 @@ func (d *Directory) Refresh(now lease.Instant) {
 	for _, c := range d.holds.caches {
 		if c.orphan && !c.stopped {
 			c.until = now + lease.Instant(c.ttl) + 1
-			d.orphans.put(c, &c.overAt, c.until)
+			d.holds.orphans.put(c, &c.overAt, c.until)
 			d.expect(c)
 		}
 	}
@@ -73,12 +71,9 @@ func (d *Directory) stopped(c *cache) {
 	}
 	c.stopped = true
 	d.holds.loseAll(c)
-	d.orphans.put(c, &c.overAt, 0)
-	d.gone.Set(c.token, c)
-	drops := c.drops
-	c.clearDrops()
-	d.acknowledged(c)
-	d.free(c, drops)
+	d.holds.orphans.put(c, &c.overAt, 0)
+	d.holds.gone.Set(c.token, c)
+	d.free(c, d.pending.cancel(c))
 	d.expect(c)
 }
 
@@ -86,9 +81,9 @@ func (d *Directory) stopped(c *cache) {
 // tokens, and each only once. No write waits for them. The caller removes them from the state and
 // then calls Release.
 func (d *Directory) TakeStopped(most int) []lease.Token {
-	list := make([]lease.Token, 0, min(most, d.gone.Len()))
+	list := make([]lease.Token, 0, min(most, d.holds.gone.Len()))
 	for len(list) < cap(list) {
-		token, _, _ := d.gone.PopMin()
+		token, _, _ := d.holds.gone.PopMin()
 		list = append(list, token)
 	}
 	return list
@@ -98,7 +93,7 @@ func (d *Directory) TakeStopped(most int) []lease.Token {
 func (d *Directory) NotDropped(tokens []lease.Token) {
 	for _, token := range tokens {
 		if c := d.holds.caches[token]; c != nil {
-			d.gone.Set(token, c)
+			d.holds.gone.Set(token, c)
 		}
 	}
 }

@@ -1,11 +1,12 @@
 package sim
 
 const (
-	dirCacheGo  = "internal/directory/cache.go"
-	admissionGo = "internal/directory/admission.go"
-	gateGo      = "internal/replica/gate.go"
-	effectsGo   = "internal/replica/effects.go"
-	copiesGo    = "internal/copies/set.go"
+	dirCacheGo      = "internal/directory/cache.go"
+	admissionGo     = "internal/directory/admission.go"
+	invalidationsGo = "internal/directory/invalidations.go"
+	gateGo          = "internal/replica/gate.go"
+	effectsGo       = "internal/replica/effects.go"
+	copiesGo        = "internal/copies/set.go"
 )
 
 // plantedCaches lists faults in caches, both on the leader and in the cache itself. The tests of
@@ -17,9 +18,8 @@ var plantedCaches = []planted{
 	}},
 	{"a write waits for one cache of several", "C1", []edit{
 		{
-			admissionGo, "\tx.writes = append(x.writes, w)\n\tc.waiting++\n\tw.block()\n",
-			"\tif w.blocked == 0 {\n\t\tx.writes = append(x.writes, w)\n\t\tc.waiting++\n" +
-				"\t\tw.block()\n\t}\n",
+			admissionGo, "\td.pending.wait(w, c, x)\n",
+			"\tif w.blocked == 0 {\n\t\td.pending.wait(w, c, x)\n\t}\n",
 		},
 	}},
 	{"acknowledgement before drop", "C1", []edit{
@@ -72,7 +72,7 @@ var plantedCaches = []planted{
 	}},
 	{"an invalidation names only what is new", "C1", []edit{
 		{
-			dirCacheGo, "\t\t\tn.Drop = append(n.Drop, x.what)\n",
+			invalidationsGo, "\t\t\tn.Drop = append(n.Drop, x.what)\n",
 			"\t\t\tif x.seq == c.seq {\n\t\t\t\tn.Drop = append(n.Drop, x.what)\n\t\t\t}\n",
 		},
 	}},
