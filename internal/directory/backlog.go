@@ -28,7 +28,7 @@ func (d *Directory) answer(c *cache, most int) (n int) {
 	}
 	d.free(c, done)
 	if c.orphan {
-		d.stopped(c) // a single invalidation covered everything
+		d.stop(c) // a single invalidation covered everything
 	}
 	d.expect(c)
 	if len(c.drops) == 0 {
@@ -45,6 +45,12 @@ func (d *Directory) free(c *cache, drops []*drop) {
 			d.writes.free(c.id, writes)
 		}
 	}
+}
+
+// cancel removes the drops of a cache, so that no write waits for it.
+func (d *Directory) cancel(c *cache) {
+	d.free(c, d.pending.cancel(c))
+	d.expect(c)
 }
 
 // Behind reports whether the last step left work that is due.

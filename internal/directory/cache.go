@@ -1,8 +1,6 @@
 package directory
 
 import (
-	"slices"
-
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
 )
@@ -14,43 +12,6 @@ type cache struct {
 	delivery
 	filled Origin // origin of the last Fill or Open
 }
-
-// hold describes what a cache may contain.
-type hold struct {
-	id     lease.ID
-	token  lease.Token
-	ranges []keyrange.Range // ranges held by the lease
-	// wide is true if the cache may have everything in ranges. That is assumed until the cache has
-	// reported its contents in this term and confirmed that it is open.
-	wide bool
-	open bool  // it has reported its contents in this term
-	has  spans // what it may have, if it is not wide
-	// untracked is the number of the last command that was admitted before the hold was known.
-	// fence is the number of the last command that must be settled before the cache may be filled.
-	// See fences.
-	untracked, fence uint64
-	orphanState
-}
-
-// orphanState is the state of an orphan: see Directory.Orphan.
-type orphanState struct {
-	orphan bool
-	ttl    lease.TTL
-	until  lease.Instant // when it expires
-	// stopped means that the orphan's cache is empty and remains empty.
-	stopped bool
-	// overAt is the instant at which the cache is due in holds.orphans, or 0 if it is not listed
-	// there.
-	overAt lease.Instant
-}
-
-// within reports whether the lease of the cache holds all of r.
-func (c *cache) within(r keyrange.Range) bool {
-	return slices.ContainsFunc(c.ranges, func(h keyrange.Range) bool { return h.Covers(r) })
-}
-
-// may reports whether the cache may have a key in r. r must overlap what its lease holds.
-func (c *cache) may(r keyrange.Range) bool { return c.wide || c.has.overlaps(r) }
 
 // Opening is a cache's report of its contents.
 type Opening struct {
@@ -158,7 +119,7 @@ func (d *Directory) Ack(a Ack) {
 	for _, r := range a.Dropped {
 		d.holds.lose(c, r)
 	}
-	d.look(c)
+	d.stopIfEmpty(c)
 }
 
 // over reports whether the lease of a cache has expired, so that the cache is no longer used. A

@@ -57,7 +57,9 @@ func (l Limits) withDefaults() Limits {
 	}
 }
 
-// Directory is the record of all caches that one leader keeps in one term.
+// Directory is the record of all caches that one leader keeps in one term. holds records what each
+// cache may have, pending records what each cache must drop, and writes contains the writes that
+// wait. Directory decides which caches a write waits for, and propagates changes among the three.
 type Directory struct {
 	term   uint64
 	state  State
@@ -86,18 +88,17 @@ func (d *Directory) Advance(now lease.Instant) {
 	d.now = now
 	if len(d.writes.waiting) > 0 {
 		for _, c := range d.pending.ends.until(now, d.limits.Expired) {
-			switch {
-			case d.over(c):
+			if d.over(c) {
 				d.pending.outlived(c, now)
 				d.free(c, c.drops)
-			case d.pending.lateAt(c) <= now:
-				d.pending.setLate(c, true)
+			} else {
+				d.pending.checkLate(c, now)
 			}
 			d.expect(c)
 		}
 	}
 	for _, c := range d.holds.orphans.until(now, d.limits.Expired) {
-		d.stopped(c)
+		d.stop(c)
 	}
 	d.processBacklog()
 }
@@ -162,8 +163,7 @@ func (d *Directory) Release(token lease.Token) {
 	}
 	d.holds.remove(c)
 	d.unblockRenewers(c)
-	d.free(c, d.pending.cancel(c))
-	d.expect(c)
+	d.cancel(c)
 	d.processBacklog()
 }
 

@@ -2,6 +2,7 @@ package directory
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"leasehold.dev/internal/keyrange"
@@ -301,6 +302,28 @@ func TestDropsOfWrites(t *testing.T) {
 	for w, want := range map[*Write]int{two: 2, renews: 1, touches("d"): 0} {
 		if count, last := w.Drops(); count != want || last != lease.ID(min(want, 1)) {
 			t.Errorf("it has waited for %d drops, want %d, the last of %d", count, want, last)
+		}
+	}
+}
+
+// TestRenewalWaitsForAll checks that a renewal waits until the cache has acknowledged all pending
+// invalidations, not only the first.
+func TestRenewalWaitsForAll(t *testing.T) {
+	d := opened(Limits{})
+	if !mayFill(d, "b", "c") {
+		t.Fatal("nothing may be cached")
+	}
+	first := waits(t, d, touches("b"))
+	seq := d.Invalidations()[0].Seq
+	second := waits(t, d, touches("c"))
+	renewal := waits(t, d, &Write{Renews: []lease.ID{1}})
+	for _, want := range [][]*Write{{first}, {renewal, second}} {
+		d.Ack(Ack{ID: 1, Token: 1, Term: 1, Seq: seq, Open: 1})
+		if ready := d.Ready(); !slices.Equal(ready, want) {
+			t.Errorf("%d writes are ready, want %d", len(ready), len(want))
+		}
+		for _, n := range d.Invalidations() {
+			seq = n.Seq
 		}
 	}
 }

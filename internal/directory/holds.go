@@ -1,18 +1,20 @@
 package directory
 
 import (
+	"slices"
+
 	"github.com/tidwall/btree"
 
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
 )
 
-// holds indexes the caches by the ranges of their leases, and counts the ranges that the caches may
-// have.
+// holds indexes the caches by the ranges of their leases, and records what each cache may have.
 //
 // Invariants: live contains the caches that are not orphans. held finds each cache by each of its
 // ranges, and contains no empty list. spans is the total number of spans of all caches. wide and
-// open count the caches with that flag.
+// open count the caches with that flag. orphans contains the orphans that have not stopped, and
+// gone only orphans that have. A stopped orphan is empty.
 type holds struct {
 	caches            map[lease.Token]*cache
 	live              map[lease.ID]*cache
@@ -24,6 +26,43 @@ type holds struct {
 	orphans schedule
 	gone    btree.Map[lease.Token, *cache]
 }
+
+// hold describes what a cache may contain.
+type hold struct {
+	id     lease.ID
+	token  lease.Token
+	ranges []keyrange.Range // ranges held by the lease
+	// wide is true if the cache may have everything in ranges. That is assumed until the cache has
+	// reported its contents in this term and confirmed that it is open.
+	wide bool
+	open bool  // it has reported its contents in this term
+	has  spans // what it may have, if it is not wide
+	// untracked is the number of the last command that was admitted before the hold was known.
+	// fence is the number of the last command that must be settled before the cache may be filled.
+	// See fences.
+	untracked, fence uint64
+	orphanState
+}
+
+// orphanState is the state of an orphan: see Directory.Orphan.
+type orphanState struct {
+	orphan bool
+	ttl    lease.TTL
+	until  lease.Instant // when it expires
+	// stopped means that the orphan's cache is empty and remains empty.
+	stopped bool
+	// overAt is the instant at which the cache is due in holds.orphans, or 0 if it is not listed
+	// there.
+	overAt lease.Instant
+}
+
+// within reports whether the lease of the cache holds all of r.
+func (c *cache) within(r keyrange.Range) bool {
+	return slices.ContainsFunc(c.ranges, func(h keyrange.Range) bool { return h.Covers(r) })
+}
+
+// may reports whether the cache may have a key in r. r must overlap what its lease holds.
+func (c *cache) may(r keyrange.Range) bool { return c.wide || c.has.overlaps(r) }
 
 // holders maps tokens to the caches that hold a range.
 type holders = btree.Map[lease.Token, *cache]
@@ -38,7 +77,10 @@ func newHolds() holds {
 // add adds a cache. If it is wide, it may have everything its lease holds. Otherwise it cannot be
 // filled until all commands admitted so far are settled.
 func (h *holds) add(c *cache, wide bool) {
-	h.caches[c.token], h.live[c.id] = c, c
+	h.caches[c.token] = c
+	if !c.orphan {
+		h.live[c.id] = c
+	}
 	h.setWide(c, wide)
 	if !wide {
 		h.fences.begin(c)
@@ -117,13 +159,6 @@ func (h *holds) lose(c *cache, r keyrange.Range) {
 	before := c.has.len()
 	c.has.remove(r)
 	h.spans += c.has.len() - before
-}
-
-// loseAll records that a cache is empty.
-func (h *holds) loseAll(c *cache) {
-	h.setWide(c, false)
-	h.spans -= c.has.len()
-	c.has.clear()
 }
 
 // fits reports whether a cache may have this many additional ranges.

@@ -409,6 +409,9 @@ func TestSpent(t *testing.T) {
 	if got := d.Uncharged(func() { admitted(t, d, touches("k"), false) }); got != caches*(1+dropWork) {
 		t.Errorf("a write has looked at %d", got)
 	}
+	if got := d.Uncharged(func() { admitted(t, d, touches("k"), false) }); got != caches {
+		t.Errorf("a write to a pending key has looked at %d", got)
+	}
 }
 
 // TestFirstKeyIsHeld checks that the search for a cached key of a lease stops at the first one

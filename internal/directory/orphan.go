@@ -24,20 +24,17 @@ func (d *Directory) Orphan(o Orphan, wide bool) {
 	c := d.holds.find(o.ID, o.Token)
 	switch {
 	case c == nil:
-		live := d.holds.live[o.ID]
-		d.Hold(o.ID, o.Token, o.Ranges, wide)
-		c = d.holds.caches[o.Token]
-		if live != nil {
-			d.holds.live[o.ID] = live
-		}
+		d.Release(o.Token)
+		c = &cache{hold: hold{
+			id: o.ID, token: o.Token, ranges: o.Ranges, orphanState: orphanState{orphan: true},
+		}}
+		d.holds.add(c, wide)
 	case c.orphan:
 		return
 	}
-	c.orphan, c.ttl, c.until = true, o.TTL, o.Until
-	d.holds.unlink(c)
+	d.holds.orphan(c, o.TTL, o.Until)
 	d.unblockRenewers(c)
-	d.holds.orphans.put(c, &c.overAt, c.until)
-	if d.look(c); !c.stopped {
+	if d.stopIfEmpty(c); !c.stopped {
 		d.pending.dropAll(c, d.now)
 	}
 	d.expect(c)
@@ -49,51 +46,77 @@ func (d *Directory) Orphan(o Orphan, wide bool) {
 func (d *Directory) Refresh(now lease.Instant) {
 	for _, c := range d.holds.caches {
 		if c.orphan && !c.stopped {
-			c.until = now + lease.Instant(c.ttl) + 1
-			d.holds.orphans.put(c, &c.overAt, c.until)
+			d.holds.setUntil(c, now+lease.Instant(c.ttl)+1)
 			d.expect(c)
 		}
 	}
 }
 
-// look stops an orphan whose cache is empty.
-func (d *Directory) look(c *cache) {
+// stopIfEmpty stops an orphan whose cache is empty.
+func (d *Directory) stopIfEmpty(c *cache) {
 	if c.orphan && !c.wide && c.has.len() == 0 {
-		d.stopped(c)
+		d.stop(c)
 	}
 }
 
-// stopped records that an orphan's cache is empty. This is final, because the cache can no longer
-// be filled.
-func (d *Directory) stopped(c *cache) {
-	if c.stopped {
-		return
+// stop records that an orphan's cache is empty, so that no write waits for it.
+func (d *Directory) stop(c *cache) {
+	if d.holds.stop(c) {
+		d.cancel(c)
 	}
-	c.stopped = true
-	d.holds.loseAll(c)
-	d.holds.orphans.put(c, &c.overAt, 0)
-	d.holds.gone.Set(c.token, c)
-	d.free(c, d.pending.cancel(c))
-	d.expect(c)
 }
 
 // TakeStopped returns the tokens of orphans whose caches are empty. It returns no more than most
 // tokens, and each only once. No write waits for them. The caller removes them from the state and
 // then calls Release.
-func (d *Directory) TakeStopped(most int) []lease.Token {
-	list := make([]lease.Token, 0, min(most, d.holds.gone.Len()))
+func (d *Directory) TakeStopped(most int) []lease.Token { return d.holds.takeStopped(most) }
+
+// NotDropped puts back orphans that TakeStopped returned but the caller could not remove.
+func (d *Directory) NotDropped(tokens []lease.Token) { d.holds.putBack(tokens) }
+
+// orphan turns a cache into an orphan, which expires at the instant until.
+func (h *holds) orphan(c *cache, ttl lease.TTL, until lease.Instant) {
+	c.orphan, c.ttl = true, ttl
+	h.unlink(c)
+	h.setUntil(c, until)
+}
+
+// setUntil sets the instant at which an orphan expires.
+func (h *holds) setUntil(c *cache, until lease.Instant) {
+	c.until = until
+	h.orphans.put(c, &c.overAt, until)
+}
+
+// stop records that an orphan's cache is empty. This is final, because the cache can no longer be
+// filled. It returns false if the orphan has already stopped.
+func (h *holds) stop(c *cache) bool {
+	if c.stopped {
+		return false
+	}
+	c.stopped = true
+	h.setWide(c, false)
+	h.spans -= c.has.len()
+	c.has.clear()
+	h.orphans.put(c, &c.overAt, 0)
+	h.gone.Set(c.token, c)
+	return true
+}
+
+// takeStopped removes tokens from gone and returns them, no more than most.
+func (h *holds) takeStopped(most int) []lease.Token {
+	list := make([]lease.Token, 0, min(most, h.gone.Len()))
 	for len(list) < cap(list) {
-		token, _, _ := d.holds.gone.PopMin()
+		token, _, _ := h.gone.PopMin()
 		list = append(list, token)
 	}
 	return list
 }
 
-// NotDropped puts back orphans that TakeStopped returned but the caller could not remove.
-func (d *Directory) NotDropped(tokens []lease.Token) {
+// putBack puts orphans that still exist back into gone.
+func (h *holds) putBack(tokens []lease.Token) {
 	for _, token := range tokens {
-		if c := d.holds.caches[token]; c != nil {
-			d.holds.gone.Set(token, c)
+		if c := h.caches[token]; c != nil {
+			h.gone.Set(token, c)
 		}
 	}
 }

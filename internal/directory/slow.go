@@ -37,6 +37,13 @@ func (v *invalidations) lateAt(c *cache) lease.Instant {
 	return c.drops[0].since + lease.Instant(v.limits.Slow)
 }
 
+// checkLate records that a cache is slow, if writes have waited for it long enough.
+func (v *invalidations) checkLate(c *cache, now lease.Instant) {
+	if v.lateAt(c) <= now {
+		v.setLate(c, true)
+	}
+}
+
 // setLate records whether a cache is currently slow.
 func (v *invalidations) setLate(c *cache, late bool) {
 	since := lease.Instant(0)

@@ -160,7 +160,7 @@ var large = map[string][2]int{
 	"internal/api/native.stream":     {34, 89}, // performs requests with the methods of the store
 	"internal/cli/app.App":           {0, 47},  // embeds Process, its access to the operating system
 	"internal/cli/recovery.recovery": {0, 44},
-	"internal/directory.Directory":   {36, 84},
+	"internal/directory.Directory":   {0, 54},
 	"internal/directory.cache":       {29, 0},
 	"internal/fsm.Machine":           {0, 123},
 	"internal/fsm.decoder":           {0, 57},
