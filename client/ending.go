@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"weak"
 
@@ -46,7 +47,7 @@ func (e *ending) why() error {
 // reachable.
 type endings struct {
 	mu    sync.Mutex // guards the following fields
-	of    map[lease.ID]incarnation
+	of    map[lease.ID][]incarnation
 	block weak.Pointer[endingBlock] // the last block; it may have room for more endings
 	ids   *[endingsTogether]lease.ID
 	used  int // number of endings in use in block
@@ -65,8 +66,7 @@ type endingBlock struct{ endings [endingsTogether]ending }
 type incarnation struct {
 	token lease.Token
 	block weak.Pointer[endingBlock]
-	at    int          // index within the block
-	next  *incarnation // another incarnation with the same ID, or nil
+	at    int // index within the block
 }
 
 // ending returns the ending of the lease, or nil if the program no longer references the lease.
@@ -91,13 +91,9 @@ func (e *endings) follow(g *Granted) *Granted {
 	g.ending, e.ids[e.used] = &b.endings[e.used], g.ID
 	e.used++
 	if e.of == nil {
-		e.of = make(map[lease.ID]incarnation)
+		e.of = make(map[lease.ID][]incarnation)
 	}
-	if old, ok := e.of[g.ID]; ok {
-		before := old // a copy, so that old does not escape for every lease
-		l.next = &before
-	}
-	e.of[g.ID] = l
+	e.of[g.ID] = append(e.of[g.ID], l)
 	return g
 }
 
@@ -136,28 +132,10 @@ func (e *endings) note(r leases.Ref, why error) {
 
 // keepLocked removes the incarnations of an ID for which keep returns false.
 func (e *endings) keepLocked(id lease.ID, keep func(incarnation) bool) {
-	only, ok := e.of[id]
-	if !ok {
-		return
-	}
-	if only.next == nil { // this is the usual case, and needs no allocation
-		if !keep(only) {
-			delete(e.of, id)
-		}
-		return
-	}
-	first := only
-	var kept *incarnation
-	for l := &first; l != nil; {
-		next := l.next
-		if keep(*l) {
-			l.next, kept = kept, l
-		}
-		l = next
-	}
-	if kept == nil {
+	left := slices.DeleteFunc(e.of[id], func(l incarnation) bool { return !keep(l) })
+	if len(left) == 0 {
 		delete(e.of, id)
 	} else {
-		e.of[id] = *kept
+		e.of[id] = left
 	}
 }
