@@ -150,35 +150,34 @@ const (
 // only shrink. A configuration may be as long as it needs to be, because its options are
 // independent.
 var large = map[string][2]int{
-	"client.Client":                  {0, 43},
-	"client.link":                    {25, 0},
-	"client/lock.Leading":            {0, 42}, // a Held and what only a leader can do
-	"conformance.worker":             {26, 0}, // a client of the mixed campaign, with that campaign's state
-	"conformance/drivers/go.driver":  {0, 44},
-	"internal/access.State":          {0, 48},
-	"internal/api/native.leases":     {0, 50},
-	"internal/api/native.stream":     {34, 89}, // performs requests with the methods of the store
-	"internal/cli/app.App":           {0, 47},  // embeds Process, its access to the operating system
-	"internal/cli/recovery.recovery": {0, 44},
-	"internal/directory.Directory":   {0, 54},
-	"internal/directory.cache":       {29, 0},
-	"internal/fsm.Machine":           {0, 123},
-	"internal/fsm.decoder":           {0, 57},
-	"internal/holder.Set":            {0, 44},
-	"internal/mvcc.Store":            {0, 49},  // reads with the methods that it shares with its views
-	"internal/replica.Replica":       {0, 75},  // embeds local, which its parts share
-	"internal/storage.Disk":          {31, 67}, // embeds the state in memory and the end of the log
-	"lease.Lessor":                   {0, 79},
-	"server.node":                    {34, 81}, // embeds the core to answer calls from its state
-	"test/sim.Op":                    {29, 0},
-	"test/sim.Profile":               {37, 0},
-	"test/sim.Trial":                 {29, 0}, // a run's Result and its Report
-	"test/sim.facts":                 {0, 108},
-	"test/sim.incarnation":           {26, 0},
-	"test/sim.injector":              {0, 52},
-	"test/sim.process":               {0, 46}, // embeds the streams that its clients have open
-	"test/sim.thread":                {0, 84},
-	"test/sim.world":                 {0, 46},
+	"client.Client":                 {0, 43},
+	"client.link":                   {25, 0},
+	"client/lock.Leading":           {0, 42}, // a Held and what only a leader can do
+	"conformance.worker":            {26, 0}, // a client of the mixed campaign, with that campaign's state
+	"conformance/drivers/go.driver": {0, 44},
+	"internal/access.State":         {0, 48},
+	"internal/api/native.leases":    {0, 50},
+	"internal/api/native.stream":    {34, 89}, // performs requests with the methods of the store
+	"internal/cli/app.App":          {0, 47},  // embeds Process, its access to the operating system
+	"internal/directory.Directory":  {0, 54},
+	"internal/directory.cache":      {29, 0},
+	"internal/fsm.Machine":          {0, 123},
+	"internal/fsm.decoder":          {0, 57},
+	"internal/holder.Set":           {0, 44},
+	"internal/mvcc.Store":           {0, 49},  // reads with the methods that it shares with its views
+	"internal/replica.Replica":      {0, 75},  // embeds local, which its parts share
+	"internal/storage.Disk":         {31, 67}, // embeds the state in memory and the end of the log
+	"lease.Lessor":                  {0, 79},
+	"server.node":                   {34, 81}, // embeds the core to answer calls from its state
+	"test/sim.Op":                   {29, 0},
+	"test/sim.Profile":              {37, 0},
+	"test/sim.Trial":                {29, 0}, // a run's Result and its Report
+	"test/sim.facts":                {0, 108},
+	"test/sim.incarnation":          {26, 0},
+	"test/sim.injector":             {0, 52},
+	"test/sim.process":              {0, 46}, // embeds the streams that its clients have open
+	"test/sim.thread":               {0, 84},
+	"test/sim.world":                {0, 46},
 }
 
 func TestTypeSizes(t *testing.T) {
