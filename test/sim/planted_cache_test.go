@@ -33,7 +33,10 @@ var plantedCaches = []planted{
 		},
 	}},
 	{"expiry does not pass the gate", "C1, T20", []edit{
-		{leaderGo, "if due := l.expireSingly(l.expiry.due()); ", "if due := l.expiry.due(); "},
+		{
+			leaderGo, "if due := l.expireSingly(l.expiry.due(l.m.now, l.m.cfg.MaxExpire)); ",
+			"if due := l.expiry.due(l.m.now, l.m.cfg.MaxExpire); ",
+		},
 		{effectsGo, "e.w.Ends, e.w.Urgent = taking(l, c.Leases), true", "_ = c"},
 	}},
 	{"a new leader forgets the holds", "C1", []edit{

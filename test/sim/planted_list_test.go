@@ -249,12 +249,12 @@ var plantedCore = []planted{
 		},
 	}},
 	{"alive again before the outcome is known", "T5", []edit{
-		{expireGo, "\te.expiring = true\n", "\te.expiring = true\n\te.m.lessor.Reinstate(due)\n"},
+		{expireGo, "\te.expiring = true\n", "\te.expiring = true\n\te.lessor.Reinstate(due)\n"},
 	}},
 	{"an expiry that was lost is not decided again", "T12", []edit{
 		{
-			expireGo, "if !applied {\n\t\te.m.lessor.Reinstate(due",
-			"if false {\n\t\te.m.lessor.Reinstate(due",
+			leaderGo, "} else {\n\t\tl.m.lessor.Reinstate(due)",
+			"} else if false {\n\t\tl.m.lessor.Reinstate(due)",
 		},
 		{leaderGo, "\t\tl.expiry.expiring = false\n", "\t\tl.expiry.expiring = !applied\n"},
 	}},
