@@ -118,9 +118,9 @@ func describeLease(p *app.Page, l *pb.Lease) {
 func leaseMessage(l *leases.Info) *pb.Lease {
 	m := &pb.Lease{
 		Id: int64(l.ID), Token: uint64(l.Token), TtlMs: l.TTL.Milliseconds(),
-		RemainingMs: l.Remaining.Milliseconds(), Name: l.Name, Owner: l.Owner, Labels: l.Labels,
-		LockDelayMs: l.LockDelay.Milliseconds(), Delayed: l.Delayed,
-		AtExpiry: pb.AtExpiry_AT_EXPIRY_DELETE,
+		RemainingMs: l.Remaining.Milliseconds(), Name: l.Name, Owner: l.Owner,
+		Principal: l.Principal, Labels: l.Labels, LockDelayMs: l.LockDelay.Milliseconds(),
+		AtExpiry: pb.AtExpiry_AT_EXPIRY_DELETE, Delayed: l.Delayed, Bound: l.Bound,
 	}
 	if l.KeepKeys {
 		m.AtExpiry = pb.AtExpiry_AT_EXPIRY_KEEP

@@ -1,10 +1,13 @@
 package lease
 
 import (
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"leasehold.dev/client/leases"
 )
 
@@ -44,6 +47,35 @@ func TestShowCacheSlow(t *testing.T) {
 		).Replace(c.want[0])
 		if !strings.Contains(got, want) {
 			t.Errorf("%s: %q does not say %q", c.p, got, want)
+		}
+	}
+}
+
+// TestLeaseMessage checks that a lease in an event is printed with all of its fields, so that none
+// is forgotten when a field is added.
+func TestLeaseMessage(t *testing.T) {
+	var l leases.Info
+	for _, f := range reflect.ValueOf(&l).Elem().Fields() {
+		switch f.Kind() {
+		case reflect.Bool:
+			f.SetBool(true)
+		case reflect.String:
+			f.SetString("x")
+		case reflect.Int64:
+			f.SetInt(int64(time.Second))
+		case reflect.Uint64:
+			f.SetUint(1)
+		case reflect.Map:
+			l.Labels = map[string]string{"a": "b"}
+		}
+	}
+	m := leaseMessage(&l)
+	notInEvents := []protoreflect.Name{"keys", "key_count", "holds"}
+	fields := m.ProtoReflect().Descriptor().Fields()
+	for i := range fields.Len() {
+		fd := fields.Get(i)
+		if !m.ProtoReflect().Has(fd) && !slices.Contains(notInEvents, fd.Name()) {
+			t.Errorf("%s is not printed", fd.Name())
 		}
 	}
 }
