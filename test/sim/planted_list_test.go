@@ -382,13 +382,13 @@ var plantedCore = []planted{
 	{"follower answers reads without asking", "S1", []edit{
 		{
 			readGo, "\tr.relay.asks.read(q)\n",
-			"\tq.Left = r.left(q.Leases)\n\tr.finish(q)\n",
+			"\tq.Left = left(r.lessor, q.Leases)\n\tr.finish(q)\n",
 		},
 	}},
 	{"leader answers reads without a confirm round", "S1", []edit{
 		{
 			readGo, "\tl.rounds.next.reads = append(l.rounds.next.reads, q)",
-			"\tq.Left = l.m.left(q.Leases)\n\tl.m.finish(q)",
+			"\tq.Left = left(l.m.lessor, q.Leases)\n\tl.m.finish(q)",
 		},
 	}},
 
