@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"charm.land/bubbles/v2/table"
@@ -15,11 +14,8 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"leasehold.dev/client/leases"
-	readable "leasehold.dev/internal/table"
+	"leasehold.dev/internal/cli/app"
 )
-
-// maxEvents is the number of events kept by the pane "ends".
-const maxEvents = 1000
 
 // event is a lease event with its arrival time.
 type event struct {
@@ -27,14 +23,14 @@ type event struct {
 	received time.Time
 }
 
-// Model is the screen. It implements tea.Model.
-type Model struct {
+// model is the screen. It implements tea.Model.
+type model struct {
 	title    string
 	ask      tea.Cmd // returns the next snapshot as a message
 	interval time.Duration
 
 	history history
-	latest  Snapshot // the last snapshot that has leases
+	latest  snapshot // the last snapshot that has leases
 	events  []event
 	now     time.Time
 	outage  time.Time // when the cluster stopped responding; zero while it responds
@@ -47,20 +43,11 @@ type Model struct {
 	width, height int
 }
 
-// Options configure the screen.
-type Options struct {
-	Title    string
-	Pane     string
-	Interval time.Duration
-	// Ask takes a snapshot.
-	Ask tea.Cmd
-}
-
 // newModel returns a screen without data.
-func newModel(o Options) *Model {
-	m := &Model{
-		title: o.Title, interval: o.Interval, now: time.Now(),
-		pane: slices.Index(panes, o.Pane), width: 80, height: 24, ask: o.Ask,
+func newModel(title, pane string, interval time.Duration, ask tea.Cmd) *model {
+	m := &model{
+		title: title, interval: interval, ask: ask, now: time.Now(), history: history{{}},
+		pane: slices.Index(paneNames(), pane), width: 80, height: 24,
 		table: table.New(table.WithFocused(true), table.WithStyles(table.Styles{
 			Header:   lipgloss.NewStyle().Bold(true).PaddingRight(1),
 			Cell:     lipgloss.NewStyle().PaddingRight(1),
@@ -71,70 +58,58 @@ func newModel(o Options) *Model {
 	return m
 }
 
-// Err returns the error that ended the program, or nil if the user ended it.
-func (m *Model) Err() error { return m.err }
-
-// The program's own messages.
-type (
-	again  struct{} // take another snapshot
-	second struct{} // update the countdowns
-	// Failed ends the program.
-	Failed struct{ Err error }
-)
-
-func everySecond() tea.Cmd {
-	return tea.Tick(time.Second, func(time.Time) tea.Msg { return second{} })
-}
+// second is the message that updates the countdowns.
+type second struct{}
 
 // Init implements tea.Model.
-func (m *Model) Init() tea.Cmd { return tea.Batch(m.ask, everySecond()) }
+func (m *model) Init() tea.Cmd { return tea.Batch(m.ask, func() tea.Msg { return second{} }) }
 
 // Update implements tea.Model.
-func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	var cmd tea.Cmd
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		m.width, m.height = msg.Width, msg.Height
 	case tea.KeyPressMsg:
 		cmd = m.press(msg)
-	case Failed:
-		m.err = msg.Err
-		return m, tea.Quit
-	case Snapshot:
-		m.Take(msg)
-		cmd = tea.Tick(m.interval, func(time.Time) tea.Msg { return again{} })
-	case again:
-		return m, m.ask
+	case error:
+		m.err, cmd = msg, tea.Quit
+	case snapshot:
+		m.take(msg)
+		cmd = tea.Tick(m.interval, func(time.Time) tea.Msg { return m.ask() })
 	case second:
-		cmd = everySecond()
+		cmd = tea.Tick(time.Second, func(time.Time) tea.Msg { return second{} })
 	case []leases.Event:
 		for _, v := range msg {
-			switch v.Kind {
-			case leases.Expiring, leases.Renewed: // shown by snapshots
-			default:
-				m.events = append(m.events, event{v, time.Now()})
-			}
+			m.events = append(m.events, event{v, time.Now()})
 		}
-		m.events = m.events[max(0, len(m.events)-maxEvents):]
+		m.events = m.events[max(0, len(m.events)-1000):]
 	}
 	m.now = time.Now()
 	m.fill()
 	return m, cmd
 }
 
-// Take processes a snapshot.
-func (m *Model) Take(s Snapshot) {
-	m.history = m.history.add(s)
+// take processes a snapshot. It sorts the leases by expiry.
+func (m *model) take(s snapshot) {
+	slices.SortFunc(s.leases, func(a, b leases.Info) int {
+		return cmp.Or(cmp.Compare(a.Remaining, b.Remaining), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(uint64(a.ID), uint64(b.ID)))
+	})
+	m.history = append(m.history, s)
+	for len(m.history) > 2 && s.at.Sub(m.history[1].at) > lookBack {
+		m.history = m.history[1:]
+	}
 	switch {
-	case s.Err == "":
+	case s.err == "":
 		m.latest, m.outage = s, time.Time{}
 	case m.outage.IsZero():
-		m.outage = s.At
+		m.outage = s.at
 	}
 }
 
 // press handles a key press.
-func (m *Model) press(msg tea.KeyPressMsg) tea.Cmd {
+func (m *model) press(msg tea.KeyPressMsg) tea.Cmd {
 	key := msg.String()
 	switch {
 	case key == "ctrl+c":
@@ -154,9 +129,9 @@ func (m *Model) press(msg tea.KeyPressMsg) tea.Cmd {
 	case "/":
 		m.typing = true
 	case "tab", "right":
-		m.turnTo((m.pane + 1) % len(panes))
+		m.turnTo(m.pane + 1)
 	case "shift+tab", "left":
-		m.turnTo((m.pane + len(panes) - 1) % len(panes))
+		m.turnTo(m.pane - 1)
 	case "esc":
 		m.filter = ""
 	default:
@@ -169,7 +144,7 @@ func (m *Model) press(msg tea.KeyPressMsg) tea.Cmd {
 }
 
 // write edits the filter.
-func (m *Model) write(key, text string) {
+func (m *model) write(key, text string) {
 	switch key {
 	case "enter":
 		m.typing = false
@@ -185,33 +160,30 @@ func (m *Model) write(key, text string) {
 	m.table.SetCursor(0)
 }
 
-func (m *Model) turnTo(pane int) {
-	m.pane = pane
+func (m *model) turnTo(pane int) {
+	m.pane = (pane + len(panes)) % len(panes)
 	m.table.SetCursor(0)
 }
 
 // fill sets the table's columns and rows.
-func (m *Model) fill() {
-	cols, list := columns[m.pane], m.list()
+func (m *model) fill() {
+	p := panes[m.pane]
 	rest, grow := m.width, 0
-	for _, c := range cols {
+	for _, c := range p.columns {
 		if rest -= c.width + 1; c.width == 0 {
 			grow++
 		}
 	}
-	var titles []table.Column
-	for _, c := range cols {
+	var columns []table.Column
+	for _, c := range p.columns {
 		if c.width == 0 {
 			c.width = max(4, rest/max(1, grow))
 		}
-		titles = append(titles, table.Column{Title: strings.ToUpper(c.title), Width: c.width})
+		columns = append(columns, table.Column{Title: c.title, Width: c.width})
 	}
-	rows := make([]table.Row, len(list))
-	for i, cells := range list {
-		rows[i] = cells
-	}
+	rows := p.rows(m)
 	m.table.SetRows(nil) // the old rows might have more columns
-	m.table.SetColumns(titles)
+	m.table.SetColumns(columns)
 	m.table.SetRows(rows)
 	m.table.SetWidth(m.width)
 	m.table.SetHeight(max(2, m.height-len(m.head())-2))
@@ -219,67 +191,70 @@ func (m *Model) fill() {
 }
 
 // View implements tea.Model.
-func (m *Model) View() tea.View {
+func (m *model) View() tea.View {
 	body := m.table.View()
 	if m.help {
 		body = helpText
 	}
 	lines := append(m.head(), m.tabs(), body, m.foot())
-	for i := range lines {
-		lines[i] = lipgloss.NewStyle().MaxWidth(m.width).Render(lines[i])
-	}
-	v := tea.NewView(strings.Join(lines, "\n"))
+	v := tea.NewView(lipgloss.NewStyle().MaxWidth(m.width).Render(strings.Join(lines, "\n")))
 	v.AltScreen = true
 	return v
 }
 
 // head returns the lines that describe the cluster.
-func (m *Model) head() []string {
+func (m *model) head() []string {
 	now := m.history.newest()
-	if len(m.history) == 0 {
-		return []string{"leasehold top  " + readable.Readable(m.title) + "  querying"}
+	if now.at.IsZero() {
+		return []string{"leasehold top  " + app.Readable(m.title) + "  querying"}
 	}
-	t := m.history.total()
-	answer, leader := 0, "none"
-	for i := range now.Members {
-		if x := &now.Members[i]; x.Error == "" {
+	answer, leader, rates := 0, "none", "leases -"
+	var lag uint64
+	var overdue float64  // seconds
+	var sync, late bound // p99 at the slowest member
+	for _, x := range now.Members {
+		lag = max(lag, x.Behind)
+		sync = slower(sync, m.history.recent(x.ID, syncMetric))
+		late = slower(late, m.history.recent(x.ID, "leasehold_lease_expiry_lateness_seconds"))
+		y := now.metrics[x.ID]
+		overdue = max(overdue, y.sum("leasehold_lease_overdue_seconds", ""))
+		if x.Error == "" {
 			answer++
-			if x.Role == "leader" {
-				leader = readable.Readable(x.Name)
+		}
+		if x.Error == "" && x.Role == "leader" {
+			leader = app.Readable(x.Name)
+			if y != nil {
+				rates = "leases " + humanize.Comma(int64(y.sum(leasesMetric, "")))
 			}
 		}
 	}
-	rates := "leases -"
-	if t.leases != nil {
-		rates = "leases " + humanize.Comma(int64(*t.leases))
-	}
 	for _, c := range counters {
-		rates += "  " + c.name + " " + perSecond(m.history.rate(c, ""))
+		rates += "  " + c.title + " " + m.history.rate(c, "")
 	}
 	lines := []string{
-		fmt.Sprintf("leasehold top  %s  %s  members %d of %d  leader %s", readable.Readable(m.title),
+		fmt.Sprintf("leasehold top  %s  %s  members %d of %d  leader %s", app.Readable(m.title),
 			now.Verdict, answer, len(now.Members), leader),
 		rates,
-		fmt.Sprintf("sync p99 %s  expiry delay p99 %s  overdue %s  lag %s",
-			seconds(t.sync), seconds(t.late), short(t.overdue), humanize.Comma(int64(t.lag))),
+		fmt.Sprintf("sync p99 %s  expiry delay p99 %s  overdue %s  lag %s", sync, late,
+			short(time.Duration(overdue*float64(time.Second))), humanize.Comma(int64(lag))),
 	}
 	switch {
 	case !m.outage.IsZero():
 		lines = append(lines, fmt.Sprintf("no response for %s: %s",
-			short(m.now.Sub(m.outage).Truncate(time.Second)), readable.Readable(now.Err)))
+			short(m.now.Sub(m.outage).Truncate(time.Second)), app.Readable(now.err)))
 	case len(now.Reasons) > 0:
-		lines = append(lines, readable.Readable(strings.Join(now.Reasons, "; ")))
-	case now.Cut:
-		lines = append(lines, "first "+humanize.Comma(int64(len(now.Leases)))+
+		lines = append(lines, app.Readable(strings.Join(now.Reasons, "; ")))
+	case now.cut:
+		lines = append(lines, "first "+humanize.Comma(int64(len(now.leases)))+
 			" leases: use --prefix or --owner")
 	}
 	return lines
 }
 
 // tabs returns the line with the names of the panes.
-func (m *Model) tabs() string {
+func (m *model) tabs() string {
 	var out []string
-	for i, name := range panes {
+	for i, name := range paneNames() {
 		if i == m.pane {
 			name = strings.ToUpper(name)
 		}
@@ -289,8 +264,8 @@ func (m *Model) tabs() string {
 }
 
 // foot returns the line that shows the keys or the filter.
-func (m *Model) foot() string {
-	switch filter := readable.Readable(m.filter); {
+func (m *model) foot() string {
+	switch filter := app.Readable(m.filter); {
 	case m.typing:
 		return "filter: " + filter + "_  (enter: done, esc: clear)"
 	case m.filter != "":
@@ -311,31 +286,29 @@ const helpText = `
   silent  less than half of the TTL was left; expiring: less than a quarter
   p99     of the last minute`
 
-// Page returns the screen as text with the first rows of the list. It is used for output that is
+// page returns the screen as text with the first rows of the list. It is used for output that is
 // not a terminal.
-func (m *Model) Page(rows int) string {
+func (m *model) page(rows int) string {
 	m.now = time.Now()
-	list := m.list()
-	var b strings.Builder
-	b.WriteString(strings.Join(m.head(), "\n") + "\n\n")
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	var titles []string
-	for _, c := range columns[m.pane] {
-		titles = append(titles, strings.ToUpper(c.title))
+	var head []string
+	for _, c := range panes[m.pane].columns {
+		head = append(head, c.title)
 	}
-	lines := [][]string{titles}
-	lines = append(lines, list[:min(rows, len(list))]...)
-	for _, cells := range lines {
-		for i := range cells {
-			cells[i] = cmp.Or(cells[i], "-")
+	list := panes[m.pane].rows(m)
+	lines := [][]string{head}
+	for _, row := range list[:min(rows, len(list))] {
+		for i := range row {
+			row[i] = cmp.Or(row[i], "-")
 		}
-		fmt.Fprintln(w, strings.Join(cells, "\t"))
+		lines = append(lines, row)
 	}
-	_ = w.Flush() // written to memory
+	var p app.Page
+	p.Printf("%s\n\n", strings.Join(m.head(), "\n"))
+	p.Aligned(lines...)
 	if more := len(list) - rows; more > 0 {
-		fmt.Fprintf(&b, "and %s more\n", humanize.Comma(int64(more)))
+		p.Printf("and %s more\n", humanize.Comma(int64(more)))
 	}
-	return b.String()
+	return p.String()
 }
 
 // short formats a duration with few characters.
@@ -354,27 +327,4 @@ func short(d time.Duration) string {
 	default:
 		return fmt.Sprintf("%dd%02dh", s/86400, s/3600%24)
 	}
-}
-
-// seconds formats a number of seconds, which can be unknown.
-func seconds(b *bound) string {
-	if b == nil {
-		return "-"
-	}
-	s := short(time.Duration(b.seconds * float64(time.Second)))
-	if b.over {
-		return ">" + s
-	}
-	return s
-}
-
-// perSecond formats a rate, which can be unknown.
-func perSecond(x *float64) string {
-	switch {
-	case x == nil:
-		return "-"
-	case *x > 0 && *x < 10:
-		return strconv.FormatFloat(*x, 'f', 1, 64) + "/s"
-	}
-	return humanize.Comma(int64(*x+0.5)) + "/s"
 }

@@ -1,18 +1,25 @@
 package top
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"charm.land/bubbles/v2/table"
 	"github.com/dustin/go-humanize"
 
 	"leasehold.dev/client/leases"
-	"leasehold.dev/internal/table"
+	"leasehold.dev/internal/cli/app"
 	"leasehold.dev/lease"
 )
+
+// pane is a list on the screen. The key that selects it is its position, starting at 1.
+type pane struct {
+	name    string
+	columns []column
+	rows    func(*model) []table.Row
+}
 
 // column is a column of a list. Columns without a width share the remaining space.
 type column struct {
@@ -20,46 +27,49 @@ type column struct {
 	width int
 }
 
-var columns = [][]column{
-	leasesPane: {
-		{"name", 0}, {"owner", 0}, {"ID", 16}, {"state", 8}, {"left", 10}, {"TTL", 7}, {"keys", 5},
-	},
-	endsPane: {{"when", 12}, {"what", 20}, {"name", 0}, {"owner", 0}},
-	membersPane: {
-		{"name", 0},
-		{"role", 7},
-		{"response", 9},
-		{"lag", 7},
-		{"sync p99", 9},
-		{"renewals", 9},
-		{"state", 9},
-		{"release", 8},
-	},
+var panes = []pane{
+	{"leases", []column{
+		{"NAME", 0}, {"OWNER", 0}, {"ID", 16}, {"STATE", 8}, {"LEFT", 10}, {"TTL", 7}, {"KEYS", 5},
+	}, (*model).leaseRows},
+	{"ends", []column{{"WHEN", 12}, {"WHAT", 20}, {"NAME", 0}, {"OWNER", 0}}, (*model).endRows},
+	{"members", []column{
+		{"NAME", 0},
+		{"ROLE", 7},
+		{"RESPONSE", 9},
+		{"LAG", 7},
+		{"SYNC P99", 9},
+		{"RENEWALS", 9},
+		{"STATE", 9},
+		{"RELEASE", 8},
+	}, (*model).memberRows},
 }
 
-// States of a lease, according to the last snapshot.
-const (
-	alive    = "alive"
-	silent   = "silent"   // less than half of the TTL remained
-	expiring = "expiring" // less than a quarter of the TTL remained
-	delayed  = "delayed"  // expired, but its lock delay has not ended
-)
+func paneNames() (names []string) {
+	for _, p := range panes {
+		names = append(names, p.name)
+	}
+	return names
+}
 
+// expiring is the state of a lease with at most a quarter of its TTL left.
+const expiring = "expiring"
+
+// stateOf returns the state of a lease in the last snapshot.
 func stateOf(l *leases.Info) string {
 	switch {
 	case l.Delayed:
-		return delayed
+		return "delayed" // expired, but its lock delay has not ended
 	case l.Remaining <= l.TTL/4:
 		return expiring
 	case l.Remaining <= l.TTL/2:
-		return silent
+		return "silent"
 	}
-	return alive
+	return "alive"
 }
 
 // left formats the minimum remaining time of a lease.
-func (m *Model) left(l *leases.Info) string {
-	d := l.Remaining - m.now.Sub(m.latest.At)
+func (m *model) left(l *leases.Info) string {
+	d := l.Remaining - m.now.Sub(m.latest.at)
 	switch {
 	case !m.outage.IsZero():
 		return "was " + short(l.Remaining)
@@ -76,27 +86,12 @@ func called(l *leases.Info) string {
 	if l.Name == "" {
 		return hexID(l.ID)
 	}
-	return table.Readable(l.Name)
-}
-
-// picked returns the leases that match the filter, sorted by expiry.
-func (m *Model) picked() []*leases.Info {
-	var list []*leases.Info
-	for i := range m.latest.Leases {
-		if l := &m.latest.Leases[i]; m.matches(l) {
-			list = append(list, l)
-		}
-	}
-	slices.SortFunc(list, func(a, b *leases.Info) int {
-		return cmp.Or(cmp.Compare(a.Remaining, b.Remaining), cmp.Compare(a.Name, b.Name),
-			cmp.Compare(uint64(a.ID), uint64(b.ID)))
-	})
-	return list
+	return app.Readable(l.Name)
 }
 
 // matches reports whether a lease matches all words of the filter. The words are matched against
 // its name, owner, user, labels, ID and token.
-func (m *Model) matches(l *leases.Info) bool {
+func (m *model) matches(l *leases.Info) bool {
 	all := []string{l.Name, l.Owner, l.Principal, hexID(l.ID), fmt.Sprint(uint64(l.Token))}
 	for k, v := range l.Labels {
 		all = append(all, k+"="+v)
@@ -107,63 +102,51 @@ func (m *Model) matches(l *leases.Info) bool {
 	})
 }
 
-// list returns the rows of the current pane.
-func (m *Model) list() [][]string {
-	switch m.pane {
-	case leasesPane:
-		return m.leaseRows()
-	case endsPane:
-		return m.endRows()
-	default:
-		return m.memberRows()
-	}
-}
-
-func (m *Model) leaseRows() (rows [][]string) {
-	for _, l := range m.picked() {
-		rows = append(rows, []string{
-			called(l), table.Readable(l.Owner), hexID(l.ID), stateOf(l), m.left(l), short(l.TTL),
-			fmt.Sprint(l.KeyCount),
-		})
-	}
-	return rows
-}
-
-// endRows returns the leases that expire next, followed by the latest events.
-func (m *Model) endRows() (rows [][]string) {
-	for _, l := range m.picked() {
-		if stateOf(l) == expiring && l.Remaining > m.now.Sub(m.latest.At) && m.outage.IsZero() {
-			rows = append(rows, []string{"in " + m.left(l), expiring, called(l), table.Readable(l.Owner)})
-		}
-	}
-	for _, v := range slices.Backward(m.events) {
-		if l := &v.Lease; m.matches(l) {
-			what := v.Kind.String()
-			if v.By != "" {
-				what += " (" + table.Readable(v.By) + ")"
-			}
-			rows = append(rows, []string{
-				short(m.now.Sub(v.received).Truncate(time.Second)) + " ago", what, called(l),
-				table.Readable(l.Owner),
+func (m *model) leaseRows() (rows []table.Row) {
+	for i := range m.latest.leases {
+		if l := &m.latest.leases[i]; m.matches(l) {
+			rows = append(rows, table.Row{
+				called(l), app.Readable(l.Owner), hexID(l.ID), stateOf(l), m.left(l), short(l.TTL),
+				fmt.Sprint(l.KeyCount),
 			})
 		}
 	}
 	return rows
 }
 
-func (m *Model) memberRows() (rows [][]string) {
-	now := m.history.newest()
-	for i := range now.Members {
-		x := &now.Members[i]
-		cells := []string{
-			table.Readable(x.Name), x.Role, short(x.Took), humanize.Comma(int64(x.Behind)),
-			seconds(m.history.recent(x.ID, syncOf)), perSecond(m.history.rate(counters[1], x.ID)),
-			humanize.Bytes(uint64(x.State)), table.Readable(x.Release),
+// endRows returns the leases that expire next, followed by the latest events.
+func (m *model) endRows() (rows []table.Row) {
+	age := m.now.Sub(m.latest.at)
+	for i := range m.latest.leases {
+		l := &m.latest.leases[i]
+		if stateOf(l) == expiring && l.Remaining > age && m.outage.IsZero() && m.matches(l) {
+			rows = append(rows, table.Row{"in " + m.left(l), expiring, called(l), app.Readable(l.Owner)})
 		}
-		if x.Error != "" {
-			cells = []string{cells[0], cells[1], "no response", "", "", "", "", ""}
+	}
+	for _, v := range slices.Backward(m.events) {
+		if l := &v.Lease; m.matches(l) {
+			what := v.Kind.String()
+			if v.By != "" {
+				what += " (" + app.Readable(v.By) + ")"
+			}
+			rows = append(rows, table.Row{
+				short(m.now.Sub(v.received).Truncate(time.Second)) + " ago", what, called(l),
+				app.Readable(l.Owner),
+			})
 		}
-		rows = append(rows, cells)
+	}
+	return rows
+}
+
+func (m *model) memberRows() (rows []table.Row) {
+	for _, x := range m.history.newest().Members {
+		row := table.Row{app.Readable(x.Name), x.Role, "no response", "", "", "", "", ""}
+		if x.Error == "" {
+			row = append(row[:2], short(time.Duration(x.Took)), humanize.Comma(int64(x.Behind)),
+				m.history.recent(x.ID, syncMetric).String(), m.history.rate(renewed, x.ID),
+				humanize.Bytes(uint64(x.State)), app.Readable(x.Release))
+		}
+		rows = append(rows, row)
 	}
 	return rows
 }
