@@ -162,7 +162,7 @@ func (m *model) write(key, text string) {
 
 func (m *model) turnTo(pane int) {
 	m.pane = (pane + len(panes)) % len(panes)
-	m.table.SetCursor(0)
+	m.table.SetRows(nil) // the old rows might have more columns
 }
 
 // fill sets the table's columns and rows.
@@ -181,13 +181,11 @@ func (m *model) fill() {
 		}
 		columns = append(columns, table.Column{Title: c.title, Width: c.width})
 	}
-	rows := p.rows(m)
-	m.table.SetRows(nil) // the old rows might have more columns
 	m.table.SetColumns(columns)
-	m.table.SetRows(rows)
+	m.table.SetRows(p.rows(m))
 	m.table.SetWidth(m.width)
 	m.table.SetHeight(max(2, m.height-len(m.head())-2))
-	m.table.SetCursor(max(0, min(m.table.Cursor(), len(rows)-1)))
+	m.table.SetCursor(m.table.Cursor()) // it is -1 if there were no rows before
 }
 
 // View implements tea.Model.

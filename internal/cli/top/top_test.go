@@ -12,6 +12,7 @@ import (
 
 	"leasehold.dev/client/leases"
 	"leasehold.dev/internal/cli/cluster"
+	"leasehold.dev/lease"
 )
 
 // at returns a snapshot with two leases and two members after the counters have increased n times.
@@ -144,6 +145,36 @@ func TestKeys(t *testing.T) {
 		why := errors.New("no")
 		if _, cmd := m.Update(why); cmd == nil || !errors.Is(m.err, why) {
 			t.Errorf("it ends with %v", m.err)
+		}
+	})
+}
+
+// TestSelection checks that keys move the selection beyond the first page, and that it stays where it
+// is when the next snapshot arrives.
+func TestSelection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newModel("a:2379", "leases", time.Second, nil)
+		s := at(1)
+		for i := range 40 {
+			s.leases = append(s.leases, leases.Info{
+				ID: lease.ID(100 + i), Name: fmt.Sprintf("more/%d", i), TTL: time.Hour,
+				Remaining: time.Hour + time.Duration(i),
+			})
+		}
+		m.Update(s)
+		press(m, strings.Repeat("j", 32))
+		for range 2 {
+			shows(t, m, "more/30")
+			if got := m.table.SelectedRow()[0]; got != "more/30" {
+				t.Errorf("%q is selected", got)
+			}
+			m.Update(s)
+		}
+		press(m, "2")
+		press(m, "1")
+		shows(t, m, "jobs/a")
+		if got := m.table.SelectedRow()[0]; got != "jobs/a" {
+			t.Errorf("%q is selected in a new list", got)
 		}
 	})
 }
