@@ -57,10 +57,11 @@ func (g *GroupRenewals) over() {
 // harmless: a group alone promises nothing, and keepers let their leases join groups of the next
 // leader.
 type keepers struct {
-	m      *local
+	lessor *lease.Lessor
 	of     map[Keeper]*keeper
 	room   int           // number of keepers above which those without groups are removed
 	access *access.State // as of the last entry
+	last   lease.GroupID // newest group that this process has created
 }
 
 // keeper is a leader's state for one Keeper.
@@ -74,7 +75,7 @@ type keeper struct {
 func (k *keepers) join(by Keeper, id lease.ID, n lease.Renewal) lease.GroupID {
 	its := k.need(by)
 	g := its.groups[n.TTL]
-	if !k.m.lessor.HasGroup(g) {
+	if !k.lessor.HasGroup(g) {
 		if g == 0 && len(its.groups) >= MaxGroups {
 			// A request can contain many leases, so prune is tried only for the first one that
 			// finds no room.
@@ -82,12 +83,12 @@ func (k *keepers) join(by Keeper, id lease.ID, n lease.Renewal) lease.GroupID {
 				return 0
 			}
 		}
-		k.m.lastGroup++
-		g = k.m.lastGroup
+		k.last++
+		g = k.last
 		its.groups[n.TTL] = g
-		k.m.lessor.OpenGroup(g, n.TTL)
+		k.lessor.OpenGroup(g, n.TTL)
 	}
-	if !k.m.lessor.Join(g, id, n.Token) {
+	if !k.lessor.Join(g, id, n.Token) {
 		return 0
 	}
 	return g
@@ -102,7 +103,7 @@ const MaxGroups = 64
 // prune removes groups that have ended, and reports whether it removed any.
 func (k *keepers) prune(groups map[lease.TTL]lease.GroupID) bool {
 	before := len(groups)
-	maps.DeleteFunc(groups, func(_ lease.TTL, g lease.GroupID) bool { return !k.m.lessor.HasGroup(g) })
+	maps.DeleteFunc(groups, func(_ lease.TTL, g lease.GroupID) bool { return !k.lessor.HasGroup(g) })
 	return len(groups) < before
 }
 
@@ -130,7 +131,7 @@ func (k *keepers) need(by Keeper) *keeper {
 }
 
 // renew processes a keeper's request about its groups.
-func (k *keepers) renew(r *GroupRenewals) {
+func (k *keepers) renew(r *GroupRenewals, now lease.Instant) {
 	if r.End {
 		k.end(r.Keeper)
 		return
@@ -143,16 +144,16 @@ func (k *keepers) renew(r *GroupRenewals) {
 		}
 	}
 	for _, l := range r.Leave {
-		g := k.m.lessor.GroupOf(l.ID)
+		g := k.lessor.GroupOf(l.ID)
 		if g != 0 && its.has(g) && (l.Group == 0 || l.Group == g) {
-			k.m.lessor.Leave(g, l.ID, l.AsOf)
+			k.lessor.Leave(g, l.ID, l.AsOf)
 		}
 	}
 	r.over()
 	for i, g := range r.Renew {
 		if its.has(g) {
-			r.Renewed[i].TTL, _ = k.m.lessor.RenewGroup(g)
-			r.Renewed[i].At = k.m.now
+			r.Renewed[i].TTL, _ = k.lessor.RenewGroup(g)
+			r.Renewed[i].At = now
 		}
 	}
 }
@@ -181,7 +182,7 @@ func (k *keepers) settle(r *GroupRenewals) {
 			continue
 		}
 		var ok bool
-		if g.Left, ok = k.m.lessor.Left(g.ID); !ok {
+		if g.Left, ok = k.lessor.Left(g.ID); !ok {
 			g.TTL = 0
 		}
 	}
@@ -189,7 +190,7 @@ func (k *keepers) settle(r *GroupRenewals) {
 
 // joined returns g if a lease that joined g is still in it, and 0 otherwise.
 func (k *keepers) joined(id lease.ID, g lease.GroupID) lease.GroupID {
-	if g != 0 && k.m.lessor.GroupOf(id) != g {
+	if g != 0 && k.lessor.GroupOf(id) != g {
 		return 0
 	}
 	return g
@@ -213,7 +214,7 @@ func (k *keepers) end(by Keeper) {
 
 func (k *keepers) dissolve(its *keeper, untended bool) {
 	for _, g := range its.groups {
-		k.m.lessor.EndGroup(g, untended)
+		k.lessor.EndGroup(g, untended)
 	}
 	clear(its.groups)
 }

@@ -38,14 +38,16 @@ type leadership struct {
 	offers map[uint64]int
 }
 
-// newLeadership returns the initial state of a leader. Confirm rounds with IDs up to lastRound
-// belong to an earlier term.
-func newLeadership(m *local, log *inflight, slow *slowCaches, lastRound uint64) *leadership {
+// newLeadership returns the initial state of a leader. Confirm rounds with IDs up to lastRound and
+// groups with IDs up to lastGroup belong to an earlier term.
+func newLeadership(
+	m *local, log *inflight, slow *slowCaches, lastRound uint64, lastGroup lease.GroupID,
+) *leadership {
 	l := &leadership{
 		m: m, term: m.term,
 		queue:  queue{machine: m.machine, maxBatch: m.cfg.MaxBatch},
 		rounds: rounds{last: lastRound}, remotes: remotes{m: m}, inflight: log, slow: slow,
-		keepers: keepers{m: m},
+		keepers: keepers{lessor: m.lessor, last: lastGroup},
 		offers:  make(map[uint64]int),
 	}
 	l.expiry = l.newExpirer()
@@ -63,7 +65,9 @@ func (l *leadership) newExpirer() expirer {
 func (l *leadership) promote() {
 	l.m.primary = true
 	l.expiry = l.newExpirer()
-	l.keepers = keepers{m: l.m, access: l.m.machine.Access()}
+	l.keepers = keepers{
+		lessor: l.m.lessor, access: l.m.machine.Access(), last: l.keepers.last,
+	}
 	l.m.lessor.Promote(l.m.now)
 	l.gate.open()
 	for _, n := range l.parked.takeAll(l.m.ticks) {

@@ -15,8 +15,6 @@ type local struct {
 	machine *fsm.Machine
 	lessor  *lease.Lessor // the machine's lessor
 	out     output
-	// lastGroup is the newest lease group that this process has created as a leader.
-	lastGroup lease.GroupID
 }
 
 // times holds the latest clock readings.

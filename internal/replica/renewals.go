@@ -65,7 +65,7 @@ func (l *leadership) renewAll(b *Renewals) {
 	}
 	b.tokens, b.changes = make([]lease.Token, len(b.IDs)), l.m.lessor.Changes()
 	var token lease.Token
-	l.keepers.renew(&b.GroupRenewals)
+	l.keepers.renew(&b.GroupRenewals, l.m.now)
 	if b.End {
 		return
 	}

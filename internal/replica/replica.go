@@ -94,8 +94,10 @@ type Replica struct {
 	silence  *silence.Watch // nil if Config.Silence is disabled
 	slow     slowCaches
 	scratch  scratch
-	// lastRound is the last confirm round of the earlier terms that this member led.
+	// lastRound is the last confirm round of the earlier terms that this member led, and lastGroup
+	// is the newest lease group.
 	lastRound uint64
+	lastGroup lease.GroupID
 }
 
 // New returns a replica that continues from the contents of Config.Log and Config.Machine.

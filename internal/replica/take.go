@@ -145,7 +145,7 @@ func (r *Replica) follow(now role) {
 		r.resign()
 	}
 	if r.leading {
-		r.lead = newLeadership(r.local, &r.inflight, &r.slow, r.lastRound)
+		r.lead = newLeadership(r.local, &r.inflight, &r.slow, r.lastRound, r.lastGroup)
 	}
 	if len(r.slow.list) > 0 {
 		r.slow.set(nil, r.ticks)
@@ -155,7 +155,7 @@ func (r *Replica) follow(now role) {
 // resign ends the leadership. Requests from this member's clients that can still be served are
 // passed to the next leader.
 func (r *Replica) resign() {
-	r.lastRound = r.lead.rounds.last
+	r.lastRound, r.lastGroup = r.lead.rounds.last, r.lead.keepers.last
 	r.relay.give(r.lead.close())
 	r.lead = nil
 }

@@ -126,7 +126,7 @@ var plantedLeases = []planted{
 	{"groups have the IDs of an earlier term", "L1", []edit{
 		{
 			leaderGo, "\tl.m.lessor.Promote(l.m.now)\n",
-			"\tl.m.lessor.Promote(l.m.now)\n\tl.m.lastGroup = 0\n",
+			"\tl.m.lessor.Promote(l.m.now)\n\tl.keepers.last = 0\n",
 		},
 		{"lease/groups.go", "if g <= l.lastGroup {", "if g == 0 {"},
 	}},
