@@ -119,7 +119,7 @@ func (l *leadership) sendInvalidations() {
 	size := 0
 	for _, n := range d.Invalidations() {
 		if size > maxCacheBytes {
-			l.remotes.send() // send what is ready for each member
+			l.sendReplies() // send what is ready for each member
 			size = 0
 		}
 		size += 48 + rangesSize(n.Drop)

@@ -109,7 +109,7 @@ func (l *leadership) release() {
 		for _, q := range b.reads {
 			answers := left(l.m.lessor, q.Leases)
 			if q.from != 0 {
-				l.remotes.confirmed(q, b.index, answers)
+				l.m.send(l.remotes.confirmed(q, b.index, l.m.machine.Index(), answers))
 				continue
 			}
 			q.Left = answers

@@ -46,7 +46,7 @@ func newLeadership(
 	l := &leadership{
 		m: m, term: m.term,
 		queue:  queue{machine: m.machine, maxBatch: m.cfg.MaxBatch},
-		rounds: rounds{last: lastRound}, remotes: remotes{m: m}, inflight: log, slow: slow,
+		rounds: rounds{last: lastRound}, remotes: remotes{term: m.term}, inflight: log, slow: slow,
 		keepers: keepers{lessor: m.lessor, last: lastGroup},
 		offers:  make(map[uint64]int),
 	}

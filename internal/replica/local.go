@@ -59,9 +59,12 @@ func (o *Output) emptied() Output {
 	}
 }
 
-// send sends a request or a reply to another member. Unless the message sets a version, the version
-// of the term is used.
+// send sends a request or a reply to another member, unless msg is nil. Unless the message sets a
+// version, the version of the term is used.
 func (m *local) send(msg *Message) {
+	if msg == nil {
+		return
+	}
 	msg.From = m.cfg.ID
 	if msg.Version == 0 {
 		msg.Version = m.version()

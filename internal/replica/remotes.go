@@ -13,7 +13,7 @@ import (
 
 // remotes holds a leader's state for the other members, which forward requests to it.
 type remotes struct {
-	m       *local
+	term    uint64
 	list    []*remote // in ID order
 	keepers Keeper    // number of Keepers assigned so far
 }
@@ -59,7 +59,7 @@ func (r *remotes) of(member uint64) *remote {
 		return cmp.Compare(m.member, id)
 	})
 	if !ok {
-		r.list = slices.Insert(r.list, i, &remote{member: member, term: r.m.term})
+		r.list = slices.Insert(r.list, i, &remote{member: member, term: r.term})
 	}
 	return r.list[i]
 }
@@ -76,37 +76,34 @@ func (m *remote) refuse(seq uint64, err error) {
 	a.Refused = append(a.Refused, Refusal{seq, codeOf(err)})
 }
 
-// send sends each member the reply that is ready for it, in ID order.
-func (r *remotes) send() {
-	for _, m := range r.list {
-		if m.reply != nil {
-			r.sendTo(m)
-		}
+// take returns the reply that is ready for the member, or nil.
+func (m *remote) take() *Message {
+	if m.reply == nil {
+		return nil
 	}
-}
-
-func (r *remotes) sendTo(m *remote) {
 	if len(m.incarnations) > 0 {
 		m.reply.Next = m.incarnations[m.now].next
 	}
-	r.m.send(&Message{To: m.member, Reply: m.reply})
+	msg := &Message{To: m.member, Reply: m.reply}
 	m.reply = nil
+	return msg
 }
 
-// confirmed answers another member's round. The remaining times belong to the current leases, so
-// the member must read the leases in their current state as well. Otherwise it might read a
-// different incarnation of a lease.
-func (r *remotes) confirmed(q *Read, index uint64, left []Left) {
+// confirmed answers another member's round. The remaining times belong to the current leases, as of
+// index applied, so the member must read the leases in that state as well. Otherwise it might read
+// a different incarnation of a lease. If the member's next reply already holds a round, confirmed
+// returns that reply, which must be sent first.
+func (r *remotes) confirmed(q *Read, index, applied uint64, left []Left) (full *Message) {
 	m := r.of(q.from)
-	a := m.answer()
-	if a.Round != 0 { // a reply holds one round
-		r.sendTo(m)
-		a = m.answer()
+	if m.reply != nil && m.reply.Round != 0 {
+		full = m.take()
 	}
 	if len(q.Leases) > 0 {
-		index = max(index, r.m.machine.Index())
+		index = max(index, applied)
 	}
+	a := m.answer()
 	a.Round, a.Index, a.Left, a.Filled = q.round, index, left, q.filled
+	return full
 }
 
 // renewed answers another member's renewal. If the renewal has no outcome, no answer is sent, and
@@ -121,14 +118,14 @@ func (r *remotes) renewed(n *Renewal, ttl lease.TTL, err error) {
 
 // renewedAll answers another member's renewals that were promised together, and that member's round
 // of groups. The groups that leases joined are sent in the same reply as the outcome of the round,
-// so the member receives both or neither.
-func (r *remotes) renewedAll(b *Renewals) {
+// so the member receives both or neither. If the member's next reply already holds a round of
+// groups, renewedAll returns that reply, which must be sent first.
+func (r *remotes) renewedAll(b *Renewals) (full *Message) {
 	m := r.of(b.from)
-	a := m.answer()
-	if a.GroupRound != 0 && b.Number != 0 { // a reply holds one round
-		r.sendTo(m)
-		a = m.answer()
+	if m.reply != nil && m.reply.GroupRound != 0 && b.Number != 0 {
+		full = m.take()
 	}
+	a := m.answer()
 	if b.Number != 0 {
 		a.GroupRound, a.Groups = b.Number, b.Renewed
 	}
@@ -142,6 +139,7 @@ func (r *remotes) renewedAll(b *Renewals) {
 		}
 		a.Renewed = append(a.Renewed, n)
 	}
+	return full
 }
 
 // reportWaiting tells the member that relayed a renewal that the renewal is waiting at this leader.
@@ -159,6 +157,13 @@ func (r *remotes) reportWaiting(n *Renewal) {
 func (r *remotes) opened(o *OpenCache) {
 	a := r.of(o.from).answer()
 	a.Opened = append(a.Opened, Opened{o.seq, codeOf(o.Err)})
+}
+
+// sendReplies sends each member the reply that is ready for it, in ID order.
+func (l *leadership) sendReplies() {
+	for _, m := range l.remotes.list {
+		l.m.send(m.take())
+	}
 }
 
 // forwarded handles requests from another member's clients. They are admitted like requests from

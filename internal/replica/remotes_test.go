@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"slices"
 	"testing"
 
 	"leasehold.dev/internal/fsm"
@@ -11,8 +12,7 @@ import (
 // the number up to which messages of its current incarnation have arrived. A second round gets its
 // own reply.
 func TestRemotes(t *testing.T) {
-	m := &local{cfg: Config{ID: 1}, machine: fsm.New(fsm.Config{}), role: role{term: 5}}
-	r := remotes{m: m}
+	r := remotes{term: 5}
 	old := r.incarnation(r.of(3), 100)
 	old.next = 110
 	r.incarnation(r.of(3), 200).next = 203
@@ -20,25 +20,29 @@ func TestRemotes(t *testing.T) {
 	r.renewed(&Renewal{from: 2, seq: 7}, 900, nil)
 	r.renewed(&Renewal{from: 2, seq: 8}, 0, ErrOverloaded) // not an outcome
 	r.renewed(&Renewal{from: 2, seq: 9}, 0, lease.ErrNotFound)
+	var sent []*Message
 	for round := range uint64(2) {
-		r.confirmed(&Read{from: 3, round: round + 1, Leases: []lease.ID{1}}, 40, nil)
+		q := &Read{from: 3, round: round + 1, Leases: []lease.ID{1}}
+		sent = append(sent, r.confirmed(q, 40, 0, nil))
 	}
-	r.send()
-	r.send() // sends nothing more
-	if len(m.out.Send) != 3 {
-		t.Fatalf("%d replies", len(m.out.Send))
+	for _, m := range r.list {
+		sent = append(sent, m.take(), m.take()) // the second take returns nothing more
 	}
-	first, two, three := m.out.Send[0].Reply, m.out.Send[1].Reply, m.out.Send[2].Reply
-	if m.out.Send[0].To != 3 || first.Round != 1 || first.Next != 203 || len(first.Refused) != 1 {
+	sent = slices.DeleteFunc(sent, func(m *Message) bool { return m == nil })
+	if len(sent) != 3 {
+		t.Fatalf("%d replies", len(sent))
+	}
+	first, two, three := sent[0].Reply, sent[1].Reply, sent[2].Reply
+	if sent[0].To != 3 || first.Round != 1 || first.Next != 203 || len(first.Refused) != 1 {
 		t.Errorf("first reply to 3: %+v", first)
 	}
-	if m.out.Send[1].To != 2 || len(two.Renewed) != 2 || two.Renewed[0] != (Renewed{Seq: 7, TTL: 900}) {
+	if sent[1].To != 2 || len(two.Renewed) != 2 || two.Renewed[0] != (Renewed{Seq: 7, TTL: 900}) {
 		t.Errorf("reply to 2: %+v", two)
 	}
 	if first.Index != 40 { // even though this member has applied less
 		t.Errorf("the state may be read at %d", first.Index)
 	}
-	if m.out.Send[2].To != 3 || three.Round != 2 || three.Term != 5 || len(three.Refused) != 0 {
+	if sent[2].To != 3 || three.Round != 2 || three.Term != 5 || len(three.Refused) != 0 {
 		t.Errorf("second reply to 3: %+v", three)
 	}
 }

@@ -131,7 +131,7 @@ func (l *leadership) settleAll(b *Renewals) {
 		l.keepers.settle(&b.GroupRenewals)
 	}
 	if b.from != 0 {
-		l.remotes.renewedAll(b)
+		l.m.send(l.remotes.renewedAll(b))
 		return
 	}
 	if b.asks() {

@@ -103,7 +103,7 @@ func (r *Replica) Take() Output {
 	}
 	if r.lead != nil {
 		r.lead.sendInvalidations()
-		r.lead.remotes.send()
+		r.lead.sendReplies()
 	}
 	r.out.SlowNews, r.slow.news = r.slow.news, false
 	r.out.Changes = r.machine.TakeChanges()

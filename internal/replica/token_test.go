@@ -109,7 +109,7 @@ func TestRemainingReportsIndex(t *testing.T) {
 	m.grant(1, 5000)
 	for index, leases := range map[uint64][]lease.ID{before: nil, m.m.Index(): {1}} {
 		q := &Read{from: 2, round: 1, Leases: leases}
-		m.r.lead.remotes.confirmed(q, before, left(m.r.lessor, leases))
+		m.r.lead.remotes.confirmed(q, before, m.m.Index(), left(m.r.lessor, leases))
 		if got := m.r.lead.remotes.of(2).answer().Index; got != index {
 			t.Errorf("remaining time of leases %v reported with index %d, want %d", leases, got, index)
 		}
