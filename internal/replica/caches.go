@@ -92,11 +92,13 @@ func (r *Replica) AckCache(a AckCache) {
 
 // opened answers an OpenCache. It is called once this member is confirmed as the leader.
 func (l *leadership) opened(o OpenCache) {
-	l.gate.openCache(&o)
 	if o.from != 0 {
+		from := directory.Origin{Member: o.from, Incarnation: o.incarnation, Number: o.seq}
+		l.gate.openCache(&o, from)
 		l.remotes.opened(&o)
 		return
 	}
+	l.gate.openCache(&o, directory.Origin{Member: l.m.cfg.ID})
 	l.m.out.Opened = append(l.m.out.Opened, o)
 }
 

@@ -163,11 +163,11 @@ func TestExpirerNext(t *testing.T) {
 // it distrusts its clock.
 func TestGateNext(t *testing.T) {
 	e := newExpirer(t, 0)
-	m := &local{machine: e.machine, lessor: e.lessor, role: role{term: 2}}
-	g := gate{m: m, leases: leases{m, e}}
+	var now lease.Instant
+	g := gate{term: 2, machine: e.machine, leases: leases{e.lessor, e}}
 	next := func(what string, at lease.Instant, ok bool, want lease.Instant) {
 		t.Helper()
-		if got, ok := g.next(at, ok); got != want || ok != (want != 0) {
+		if got, ok := g.next(now, at, ok); got != want || ok != (want != 0) {
 			t.Errorf("%s: %d, %v, want %d", what, got, ok, want)
 		}
 	}
@@ -181,7 +181,7 @@ func TestGateNext(t *testing.T) {
 	if r := e.machine.Apply(c); r.Err != nil {
 		t.Fatal(r.Err)
 	}
-	g.open()
+	g.open(now)
 	next("nothing waits", 0, false, 0)
 	next("nothing waits", 70, true, 70)
 	if now, err := g.caches.Admit(&directory.Write{Touches: all}); now || err != nil {
@@ -194,7 +194,7 @@ func TestGateNext(t *testing.T) {
 	next("the clock is not trusted", 0, false, 0)
 	next("the clock is not trusted", 5000, true, 5000)
 	e.refresh = false
-	m.now = e.at(1500)
+	now = e.at(1500)
 	next("it is late, and no step has looked", 5000, true, 1501)
 	g.early = []*Proposal{nil}
 	next("commands wait", 5000, true, 1500)

@@ -16,8 +16,9 @@ import (
 //
 // While no lease holds ranges, the gate costs each command only one comparison.
 type gate struct {
-	m      *local
-	leases leases
+	term    uint64
+	machine *fsm.Machine
+	leases  leases
 	// caches is nil until this member is primary.
 	caches *directory.Directory
 	// early holds commands that arrived before this member was primary, because until then the
@@ -31,16 +32,16 @@ type gate struct {
 
 // leases is the directory's view of the leases.
 type leases struct {
-	m      *local
+	lessor *lease.Lessor
 	expiry *expirer
 }
 
 // Keys implements directory.State.
-func (l leases) Keys(id lease.ID) iter.Seq[string] { return l.m.lessor.EachKey(id) }
+func (l leases) Keys(id lease.ID) iter.Seq[string] { return l.lessor.EachKey(id) }
 
 // Expiry implements directory.State. It returns false while the clock is not trusted (T10).
 func (l leases) Expiry(id lease.ID) (lease.Instant, bool) {
-	at, ok := l.m.lessor.Expiry(id)
+	at, ok := l.lessor.Expiry(id)
 	if l.expiry.refresh {
 		at = math.MaxInt64
 	}
@@ -50,26 +51,27 @@ func (l leases) Expiry(id lease.ID) (lease.Instant, bool) {
 // open starts tracking caches, because this member is now primary. A cache that was opened in an
 // earlier term may contain everything that its lease holds. If the gate is already open, this
 // member has been promoted again to restart the countdowns of the leases.
-func (g *gate) open() {
+func (g *gate) open(now lease.Instant) {
 	if g.caches != nil {
 		g.caches.Recheck()
 		return
 	}
-	g.caches = directory.New(g.m.term, g.leases, directory.Limits{})
-	g.caches.Advance(g.m.now)
-	holds := g.m.machine.AllHolds()
+	g.caches = directory.New(g.term, g.leases, directory.Limits{})
+	g.caches.Advance(now)
+	holds := g.machine.AllHolds()
 	for id, ranges := range holds.All() {
-		info, _ := g.m.lessor.Lookup(id)
+		info, _ := g.leases.lessor.Lookup(id)
 		g.caches.Hold(id, info.Token, ranges, true)
 	}
 	for o := range holds.Orphans() {
 		o.Until = 0 // set by the timer of an earlier term
-		g.orphaned(o, true)
+		g.orphaned(o, now, true)
 	}
 }
 
-// close returns all commands and renewals that are still waiting, in order.
-func (g *gate) close() (all []*Proposal, parked []Renewal) {
+// close returns all commands and renewals that are still waiting, in order. The renewals' wait for
+// a leader starts at tick now.
+func (g *gate) close(now uint64) (all []*Proposal, parked []Renewal) {
 	if g.caches != nil {
 		for _, w := range g.caches.Waiting() {
 			all = append(all, w.Owner.(*Proposal))
@@ -78,7 +80,7 @@ func (g *gate) close() (all []*Proposal, parked []Renewal) {
 			all = append(all, w.Owner.(*Proposal))
 		}
 	}
-	return append(all, g.early...), g.parked.takeAll(g.m.ticks)
+	return append(all, g.early...), g.parked.takeAll(now)
 }
 
 // maxEarly is the number of client commands that can wait to pass the gate.
@@ -98,7 +100,7 @@ func (g *gate) ask(p *Proposal) (now bool, err error) {
 		return true, nil
 	}
 	if p.write == nil {
-		p.write = writeOf(g.m.lessor, p.Command)
+		p.write = writeOf(g.leases.lessor, p.Command)
 	}
 	p.write.Owner = p
 	if now, err = g.caches.Admit(p.write); err != nil {
@@ -141,15 +143,15 @@ func (g *gate) pending(id lease.ID) bool {
 func (g *gate) holds(id lease.ID) bool { return g.caches.Holds(id) }
 
 // single returns a command that expires one lease separately, if the lease's keys may be cached.
-func (g *gate) single(d lease.Due) *Proposal {
-	w := &directory.Write{Ends: taking(g.m.lessor, []lease.Due{d}), Urgent: true}
+func (g *gate) single(d lease.Due, now lease.Instant) *Proposal {
+	w := &directory.Write{Ends: taking(g.leases.lessor, []lease.Due{d}), Urgent: true}
 	if !g.caches.Concerns(w) {
 		return nil
 	}
-	s := &single{due: d, decided: g.m.now}
+	s := &single{due: d, decided: now}
 	s.proposal = &Proposal{
-		Command: &fsm.Expire{Term: g.m.term, Leases: []lease.Due{d}}, write: w,
-		internal: &internal{decided: g.m.now, single: s},
+		Command: &fsm.Expire{Term: g.term, Leases: []lease.Due{d}}, write: w,
+		internal: &internal{decided: now, single: s},
 	}
 	g.singles.add(s)
 	return s.proposal
@@ -157,9 +159,9 @@ func (g *gate) single(d lease.Due) *Proposal {
 
 // distrust restarts the full time of every orphan, because the clock may not have measured the time
 // so far. It also cancels expiries that have not passed the gate.
-func (g *gate) distrust() (back []*Proposal) {
+func (g *gate) distrust(now lease.Instant) (back []*Proposal) {
 	if g.caches != nil {
-		g.caches.Refresh(g.m.now)
+		g.caches.Refresh(now)
 	}
 	if !g.singles.any() {
 		return nil
@@ -168,12 +170,12 @@ func (g *gate) distrust() (back []*Proposal) {
 }
 
 // follow processes the leases whose held ranges changed in the last entry.
-func (g *gate) follow(changed []fsm.Holding) {
+func (g *gate) follow(changed []fsm.Holding, now lease.Instant) {
 	for _, h := range changed {
-		ranges := g.m.machine.Holds(h.ID)
-		info, _ := g.m.lessor.Lookup(h.ID)
-		if o, ok := g.m.machine.Orphan(h.Token); ok {
-			g.orphaned(o, false)
+		ranges := g.machine.Holds(h.ID)
+		info, _ := g.leases.lessor.Lookup(h.ID)
+		if o, ok := g.machine.Orphan(h.Token); ok {
+			g.orphaned(o, now, false)
 		} else if info.Token != h.Token || len(ranges) == 0 {
 			g.caches.Release(h.Token)
 		} else {
@@ -184,10 +186,10 @@ func (g *gate) follow(changed []fsm.Holding) {
 
 // orphaned tracks an orphan. Its time ends when the lease would have ended, because no promise
 // extends beyond that. A member that did not time the lease assumes the full TTL.
-func (g *gate) orphaned(o fsm.Orphan, wide bool) {
+func (g *gate) orphaned(o fsm.Orphan, now lease.Instant, wide bool) {
 	l := &o.Lease
 	if o.Until == 0 || g.leases.expiry.refresh {
-		o.Until = g.m.now + lease.Instant(l.TTL) + 1
+		o.Until = now + lease.Instant(l.TTL) + 1
 	}
 	g.caches.Orphan(directory.Orphan{
 		ID: l.ID, Token: l.Token, Ranges: o.Ranges, TTL: l.TTL, Until: o.Until,
@@ -195,15 +197,15 @@ func (g *gate) orphaned(o fsm.Orphan, wide bool) {
 }
 
 // next returns when the gate next has work to do, or at, whichever is earlier.
-func (g *gate) next(at lease.Instant, ok bool) (lease.Instant, bool) {
+func (g *gate) next(now, at lease.Instant, ok bool) (lease.Instant, bool) {
 	switch {
 	case g.caches != nil && (len(g.early) > 0 || g.caches.Behind()):
-		return g.m.now, true
+		return now, true
 	case g.caches == nil || g.leases.expiry.refresh:
 		return at, ok
 	}
 	if over, waits := g.caches.Next(); waits && (!ok || over < at) {
-		return max(over, g.m.now+1), true
+		return max(over, now+1), true
 	}
 	return at, ok
 }
@@ -217,7 +219,7 @@ func (g *gate) fill(f *Fill, from directory.Origin) bool {
 	}) {
 		return false
 	}
-	f.Term = g.m.term
+	f.Term = g.term
 	return true
 }
 
@@ -232,12 +234,8 @@ func (g *gate) ack(a *AckCache, from directory.Origin) {
 }
 
 // openCache opens a cache. It is called once this member is confirmed as the leader.
-func (g *gate) openCache(o *OpenCache) {
-	from := directory.Origin{Member: g.m.cfg.ID}
-	if o.from != 0 {
-		from = directory.Origin{Member: o.from, Incarnation: o.incarnation, Number: o.seq}
-	}
-	o.Term, o.Err = g.m.term, nil
+func (g *gate) openCache(o *OpenCache, from directory.Origin) {
+	o.Term, o.Err = g.term, nil
 	if !g.caches.Open(directory.Opening{ID: o.ID, Token: o.Token, Has: o.Has, From: from}) {
 		o.Term, o.Err = 0, lease.ErrNotFound
 	}

@@ -51,7 +51,7 @@ func newLeadership(
 		offers:  make(map[uint64]int),
 	}
 	l.expiry = l.newExpirer()
-	l.gate = gate{m: m, leases: leases{m, &l.expiry}}
+	l.gate = gate{term: m.term, machine: m.machine, leases: leases{m.lessor, &l.expiry}}
 	l.compareAt = m.ticks + m.cfg.CompareTicks/10
 	return l
 }
@@ -69,7 +69,7 @@ func (l *leadership) promote() {
 		lessor: l.m.lessor, access: l.m.machine.Access(), last: l.keepers.last,
 	}
 	l.m.lessor.Promote(l.m.now)
-	l.gate.open()
+	l.gate.open(l.m.now)
 	for _, n := range l.parked.takeAll(l.m.ticks) {
 		l.renew(n)
 	}
@@ -96,7 +96,7 @@ func (l *leadership) demote() {
 // of them is sent to the next leader instead.
 func (l *leadership) close() (all unanswered) {
 	l.demote()
-	held, parked := l.gate.close()
+	held, parked := l.gate.close(l.m.ticks)
 	unlogged := slices.Concat(l.queue.waiting, held, l.changes.waiting)
 	for _, list := range [...][]*Proposal{l.inflight.of(l.term), unlogged} {
 		for _, p := range list {
@@ -257,7 +257,7 @@ func (l *leadership) expireSingly(due []lease.Due) (rest []lease.Due) {
 			break
 		}
 		work += caches.Uncharged(func() {
-			if p := l.gate.single(d); p != nil {
+			if p := l.gate.single(d, l.m.now); p != nil {
 				l.admit(p)
 			} else {
 				rest = append(rest, d)
@@ -296,7 +296,7 @@ func (l *leadership) expired(p *Proposal, due []lease.Due, applied bool) {
 // clock may not have measured the time before that.
 func (l *leadership) distrust() {
 	l.expiry.refresh = l.m.primary
-	for _, p := range l.gate.distrust() {
+	for _, p := range l.gate.distrust(l.m.now) {
 		l.ended(p)
 		l.outcome(p, false)
 	}
@@ -379,7 +379,7 @@ func (l *leadership) passEarly() {
 // followHolds processes the leases whose held ranges changed in the last entry.
 func (l *leadership) followHolds(changed []fsm.Holding) {
 	if l.gate.caches != nil {
-		l.gate.follow(changed)
+		l.gate.follow(changed, l.m.now)
 		l.dropOrphans()
 	}
 }

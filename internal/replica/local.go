@@ -5,9 +5,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// local is the state that the leadership and the relay share with the Replica: this member's
-// configuration, clocks and role, the applied state, and the output of the next Take. They read it,
-// and append to out. The other parts take the values that they need.
+// local is the state that the leadership and the relay, with its forwarder and its asker, share
+// with the Replica: this member's configuration, clocks and role, the applied state, and the output
+// of the next Take. They read it, and append to out. The other parts take the values that they
+// need.
 type local struct {
 	cfg Config
 	times

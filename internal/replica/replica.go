@@ -235,7 +235,8 @@ func (r *Replica) Next() (lease.Instant, bool) {
 	}
 	at, ok := r.failover.at, r.failover.at != 0
 	if r.lead != nil {
-		at, ok = r.lead.gate.next(r.lead.expiry.next(r.now))
+		at, ok = r.lead.expiry.next(r.now)
+		at, ok = r.lead.gate.next(r.now, at, ok)
 	} else if leave, any := r.relay.asks.next(); any && (!ok || leave < at) {
 		at, ok = leave, true
 	}

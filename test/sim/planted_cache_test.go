@@ -68,7 +68,7 @@ var plantedCaches = []planted{
 		{leasesGo, "m.holds.orphan(&ended.Info, until)", "_ = until\n\tm.holds.set(&ended.Info, nil)"},
 	}},
 	{"an orphan is over before its time", "C1", []edit{
-		{gateGo, "Until: o.Until,", "Until: g.m.now + 1,"},
+		{gateGo, "Until: o.Until,", "Until: now + 1,"},
 	}},
 	{"a cache is over before its expiry", "C1", []edit{
 		{dirCacheGo, "return ok && expiry <= d.now", "return !ok || expiry <= d.now+200"},
