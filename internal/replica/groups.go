@@ -212,8 +212,10 @@ func (k *keepers) end(by Keeper) {
 	}
 }
 
+// dissolve ends groups in order of their IDs. The lessor orders leases by when they left their
+// groups, so with a map's order a run of the simulator could not be repeated.
 func (k *keepers) dissolve(its *keeper, untended bool) {
-	for _, g := range its.groups {
+	for _, g := range slices.Sorted(maps.Values(its.groups)) {
 		k.lessor.EndGroup(g, untended)
 	}
 	clear(its.groups)
