@@ -144,8 +144,8 @@ func (b *broker) run(ctx context.Context) error {
 	return b.control(l.Context(), l)
 }
 
-// control acts as the controller. Whenever the group changes, it assigns a new leader to each
-// partition that has lost its own. It returns when this broker is no longer the controller.
+// control acts as the controller. Whenever the group changes, it assigns a leader to each
+// partition that no longer has one. It returns when this broker is no longer the controller.
 func (b *broker) control(ctx context.Context, l *lock.Leading) error {
 	b.out.Printf("%s is the controller, epoch %d", b.id, l.Token())
 	b.elected <- b

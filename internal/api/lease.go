@@ -8,8 +8,8 @@ import (
 // This file converts leases between leasehold.v1 and the engine.
 
 // GrantTerms returns the terms requested by a grant. The caller sets the fields that depend on the
-// server or on who is asking: the principal, the secret, and the ID and the TTL if the client left
-// them to the server.
+// server or the client's identity: the principal, the secret, and the ID and TTL if the request
+// does not specify them.
 func GrantTerms(r *pb.GrantRequest) lease.Terms {
 	return lease.Terms{
 		ID: lease.ID(r.Id), TTL: lease.TTL(r.TtlMs),

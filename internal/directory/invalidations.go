@@ -300,7 +300,7 @@ func (v *invalidations) send(c *cache) {
 	}
 }
 
-// sendNow sends what is pending for a cache without a delay.
+// sendNow sends a cache's pending invalidations immediately.
 func (v *invalidations) sendNow(c *cache) {
 	c.pause = 0
 	v.send(c)

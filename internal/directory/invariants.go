@@ -54,7 +54,7 @@ func (h *holds) checkInvariants() error {
 	return nil
 }
 
-// checkCache checks what is recorded for a cache, and whether it is found.
+// checkCache checks that the record of a cache is consistent, and that the indexes contain it.
 func (h *holds) checkCache(c *cache) error {
 	gone, _ := h.gone.Get(c.token)
 	if c.orphan == (h.live[c.id] == c) || !c.stopped && gone == c ||

@@ -392,7 +392,8 @@ func (q *waitingWrites) finish(w *Write) (next []*Write) {
 	return slices.Concat(q.release(w), q.passed(), sortedByNumber(stuck))
 }
 
-// settle reverses leave, and returns the writes that are no longer stuck.
+// settle undoes the effects of leave when the outcome of a write is known. It returns the writes
+// that are no longer stuck.
 func (q *waitingWrites) settle(w *Write) (stuck []*Write) {
 	if w.Urgent {
 		q.urgent--

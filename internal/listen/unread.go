@@ -134,7 +134,7 @@ type account struct {
 func (all *Answers) account(c net.Conn) *account { return &account{all: all, conn: c} }
 
 // enter counts a stream or call. It rejects the stream or call if all connections together would
-// have more than most. No connection can use more than what is still free, so a few connections
+// have more than most. A connection can use at most as much as is still free, so a few connections
 // cannot take everything.
 func (a *account) enter(most int64) error {
 	own, open := a.open.Add(1), a.all.open.Add(1)
@@ -437,7 +437,7 @@ func (a *account) fitsLocked() (fits, others bool) {
 	if own > 0 && own+need > maxUnread {
 		return false, false
 	}
-	// No connection can use more than what is still free, so a few connections cannot take
+	// A connection can use at most as much as is still free, so a few connections cannot take
 	// everything.
 	fits = own+need <= most-all
 	return fits, !fits

@@ -472,8 +472,7 @@ func (r *recovery) see(name string, e evidence) {
 	r.found = append(r.found, d)
 }
 
-// templateFuncs returns the functions that templates can call. They return or format what was
-// found.
+// templateFuncs returns the functions that templates can call to read and format the findings.
 func (r *recovery) templateFuncs() template.FuncMap {
 	return template.FuncMap{
 		"cluster":   func() *cluster.State { return r.cluster },

@@ -48,7 +48,7 @@ func metricsIn(text []byte) metrics {
 	if err != nil || families[leasesMetric] == nil {
 		return nil
 	}
-	// The history would keep the other metrics, of which there are many, for a minute.
+	// Drop the many other metrics. Otherwise, the history would keep them for a minute.
 	maps.DeleteFunc(families, func(name string, _ *dto.MetricFamily) bool {
 		return !strings.HasPrefix(name, "leasehold_lease") && name != syncMetric
 	})
